@@ -53,12 +53,14 @@ struct Network {
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     dir: PathBuf,
+    /// Where libcni remembers the attachments of others.
+    of_libcni: PathBuf,
 }
 
 impl Cache {
     /// Makes a cache with its files in `<cache_dir>/podvisor`.
     pub(crate) fn new(cache_dir: &Path) -> Self {
-        Self { dir: cache_dir.join("podvisor") }
+        Self { dir: cache_dir.join("podvisor"), of_libcni: LIBCNI.into() }
     }
 
     fn path(&self, pod_id: &str, interface: &str) -> PathBuf {
@@ -128,6 +130,40 @@ impl Cache {
         trace::find(&self.dir, "", &[&entry, &format!("{entry}.new")])
     }
 
+    /// The attachments to this network that are not undone, as ids of containers and names of interfaces: our own, and those of whoever
+    /// else uses libcni on the node, such as another runtime. An entry that cannot be read counts for every network.
+    ///
+    /// # Errors
+    /// A directory could not be read: whoever removes what is not listed must not go on.
+    pub(crate) fn attachments(
+        &self,
+        interface: &str,
+        network: &str,
+    ) -> Result<Vec<(String, String)>, NetError> {
+        let mut found = Vec::new();
+        let end = format!("-{interface}.json");
+        for name in names(&self.dir)? {
+            let Some(pod_id) = name.strip_suffix(&format!("{end}.new")).or(name.strip_suffix(&end)) else {
+                continue;
+            };
+            let attachment = (pod_id.to_owned(), interface.to_owned());
+            let is_other = self.read(pod_id, interface)?.is_some_and(|entry| entry.list.name != network);
+            if !is_other && !found.contains(&attachment) {
+                found.push(attachment);
+            }
+        }
+        for name in names(&self.of_libcni)? {
+            let text = fs::read(self.of_libcni.join(&name)).unwrap_or_default();
+            match serde_json::from_slice::<OfLibcni>(&text) {
+                Ok(entry) if entry.network_name == network => found.push((entry.container_id, entry.if_name)),
+                // Named for network, container and interface.
+                Err(_) => found.extend(named(&name, network)),
+                Ok(_) => {}
+            }
+        }
+        Ok(found)
+    }
+
     /// Removes the pod's entry, and before it what is left of a write that was cut short. An absent one is no error.
     pub(crate) fn remove(&self, pod_id: &str, interface: &str) -> Result<(), NetError> {
         let entry = self.path(pod_id, interface);
@@ -141,6 +177,37 @@ impl Cache {
         }
         Ok(())
     }
+}
+
+/// The directory in which libcni remembers attachments (`CacheDir` of its `api.go`).
+const LIBCNI: &str = "/var/lib/cni/results";
+
+/// The part of an attachment that libcni remembers (`cachedInfo` of its `api.go`).
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OfLibcni {
+    container_id: String,
+    if_name: String,
+    network_name: String,
+}
+
+/// The attachment to this network that a file of libcni's is named for.
+fn named(file: &str, network: &str) -> Option<(String, String)> {
+    let (id, interface) = file.strip_prefix(network)?.strip_prefix('-')?.rsplit_once('-')?;
+    Some((id.to_owned(), interface.to_owned()))
+}
+
+/// The names of a directory's files; an absent one has none.
+fn names(dir: &Path) -> Result<Vec<String>, NetError> {
+    let failed = |source| NetError::File { action: "read", path: dir.to_owned(), source };
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(failed)?,
+    };
+    let name = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+    let mut names = entries.map(name).collect::<io::Result<Vec<_>>>().map_err(failed)?;
+    names.sort();
+    Ok(names)
 }
 
 /// The name under which an entry is written before it takes its own.
@@ -216,5 +283,34 @@ mod tests {
         fs::write(dir.path().join("podvisor/p1-eth0.json"), "{\"file\":").unwrap();
         assert_eq!(cache.read("p1", "eth0").unwrap(), None);
         assert!(cache.has("p1", "eth0"));
+    }
+
+    #[test]
+    fn attachments_are_ours_and_those_of_others_and_what_cannot_be_read_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache { of_libcni: dir.path().join("results"), ..Cache::new(dir.path()) };
+        assert_eq!(cache.attachments("eth0", "net").unwrap(), []);
+        cache.write("eth0", &entry()).unwrap();
+        let mut other = entry();
+        (other.list.name, other.spec.pod_id) = ("other".into(), "p2".into());
+        cache.write("eth0", &other).unwrap();
+        fs::write(dir.path().join("podvisor/p3-eth0.json"), "{").unwrap();
+        fs::write(dir.path().join("podvisor/p4-eth0.json.new"), "").unwrap();
+        let results = dir.path().join("results");
+        fs::create_dir(&results).unwrap();
+        let of_libcni = |name: &str, network: &str| {
+            let text = json!({"kind": "cniCacheV1", "containerId": "c1", "ifName": "eth0", "networkName": network, "config": "e30="});
+            fs::write(results.join(name), text.to_string()).unwrap();
+        };
+        of_libcni("net-c1-eth0", "net");
+        of_libcni("other-c1-eth0", "other");
+        fs::write(results.join("net-c-2-net1"), "torn").unwrap();
+        fs::write(results.join("other-c3-eth0"), "torn").unwrap();
+        let found = cache.attachments("eth0", "net").unwrap();
+        let shown: Vec<_> = found.iter().map(|(id, interface)| format!("{id} {interface}")).collect();
+        assert_eq!(shown, ["p1 eth0", "p3 eth0", "p4 eth0", "c-2 net1", "c1 eth0"]);
+        fs::write(dir.path().join("file"), "").unwrap();
+        let unreadable = Cache { of_libcni: dir.path().join("file"), ..cache };
+        assert!(unreadable.attachments("eth0", "net").is_err());
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     NetError, PodNetworkSpec,
-    config::{NetworkList, VERSIONS},
+    config::NetworkList,
     plugin::{self, Call},
     result,
     settings::Watch,
@@ -22,6 +22,8 @@ pub(crate) struct Plugins {
     pub(crate) dirs: Vec<PathBuf>,
     pub(crate) time_max: Duration,
     pub(crate) open_files_max: Option<u64>,
+    /// The time until a plugin whose file is being written is tried again.
+    pub(crate) busy_wait: Duration,
 }
 
 /// One pod's attachment to one network.
@@ -46,11 +48,14 @@ impl Chain<'_> {
         for plugin in &self.list.plugins {
             let stdin = self.configuration(plugin, &answer);
             let call = self.call(plugin, "ADD", &stdin)?;
-            answer = call.run().await?;
-            if !answer.is_object() {
-                return Err(call.answer(format!("its result is not a JSON object but {}", kind(&answer))));
+            answer = versioned(call.run().await?, self.list.version)
+                .map_err(|kind| call.answer(format!("its result is not a JSON object but {kind}")))?;
+            let result = result::read(&answer, INTERFACE).map_err(|reason| call.answer(reason))?;
+            if !result.sockets.is_empty() {
+                let (pod, plugin, interfaces) = (&self.spec.pod_id, call.plugin, &result.sockets);
+                tracing::warn!(pod, plugin, ?interfaces, "interfaces that are sockets do not reach the pod");
             }
-            reported = Some(result::read(&answer).map_err(|reason| call.answer(reason))?);
+            reported = Some(result);
             if let Some(watch) = watch.as_deref_mut() {
                 watch.after(call.plugin).await;
             }
@@ -58,11 +63,20 @@ impl Chain<'_> {
         Ok((answer, reported.expect("a network list has at least one plugin")))
     }
 
-    /// Runs DEL, last plugin first, and stops at the first failure. Before 0.4.0 DEL had no result.
+    /// Runs DEL, last plugin first, and stops at the first failure but that there is nothing to remove. Before 0.4.0 DEL had no result.
     pub(crate) async fn del(&self, result: &Value) -> Result<(), NetError> {
-        let result = if since(self.list.version, "0.4.0") { result } else { &Value::Null };
+        let result = if self.list.since("0.4.0") { result } else { &Value::Null };
         for plugin in self.list.plugins.iter().rev() {
-            self.call(plugin, "DEL", &self.configuration(plugin, result))?.run().await?;
+            match self.call(plugin, "DEL", &self.configuration(plugin, result))?.run().await {
+                Err(error) if error.says_gone(!self.netns.is_empty()) => {
+                    tracing::debug!(
+                        pod = self.spec.pod_id,
+                        error = error.chain(),
+                        "a plugin has nothing to remove"
+                    );
+                }
+                other => drop(other?),
+            }
         }
         Ok(())
     }
@@ -106,6 +120,41 @@ impl Chain<'_> {
 }
 
 impl NetworkList {
+    /// Asks each plugin whether it could serve an ADD (STATUS), up to the first that could not. Plugins before 1.1.0 are not asked.
+    pub(crate) async fn status(&self, plugins: &Plugins) -> Result<(), NetError> {
+        if !self.since("1.1.0") {
+            return Ok(());
+        }
+        for plugin in &self.plugins {
+            plugins.call(self, plugin, "STATUS", &self.configuration(plugin))?.run().await?;
+        }
+        Ok(())
+    }
+
+    /// Has each plugin clean up after attachments other than these, which are ids of containers with names of interfaces (GC). A
+    /// plugin that fails keeps none from it. Plugins before 1.1.0 are not asked.
+    pub(crate) async fn collect(&self, plugins: &Plugins, valid: &[(String, String)]) -> Vec<NetError> {
+        if !self.since("1.1.0") || self.disables_gc {
+            return Vec::new();
+        }
+        let valid: Vec<_> =
+            valid.iter().map(|(id, interface)| json!({"containerID": id, "ifname": interface})).collect();
+        let mut failures = Vec::new();
+        for plugin in &self.plugins {
+            let mut stdin = self.configuration(plugin);
+            // The second name is that of a first draft, which libcni sends, too.
+            for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
+                stdin.insert(key.into(), valid.clone().into());
+            }
+            let done = match plugins.call(self, plugin, "GC", &stdin) {
+                Ok(call) => call.run().await,
+                Err(error) => Err(error),
+            };
+            failures.extend(done.err());
+        }
+        failures
+    }
+
     /// Makes the part of a plugin's configuration that is the same for every pod. `capabilities` is for the
     /// runtime alone.
     fn configuration(&self, plugin: &Map<String, Value>) -> Map<String, Value> {
@@ -132,8 +181,8 @@ impl Plugins {
     ) -> Result<Call<'c>, NetError> {
         let (name, binary) = self.binary(list, plugin)?;
         let environment = vec![("CNI_PATH", self.path())];
-        let Plugins { time_max, open_files_max, .. } = *self;
-        Ok(Call { plugin: name, binary, command, environment, stdin, time_max, open_files_max })
+        let Plugins { time_max, open_files_max, busy_wait, .. } = *self;
+        Ok(Call { plugin: name, binary, command, environment, stdin, time_max, open_files_max, busy_wait })
     }
 
     fn binary<'p>(
@@ -158,6 +207,9 @@ impl Plugins {
 
 /// Bits that may pass at once where the bandwidth is limited. Kubernetes names no such number; other runtimes take this.
 const BURST_BITS: u32 = u32::MAX;
+
+/// The capability that passes a pod's annotations (containerd's name).
+const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
 /// The pod's wishes by the capability that passes them (names and units of the CNI conventions).
 fn capabilities(spec: &PodNetworkSpec) -> Map<String, Value> {
@@ -184,13 +236,27 @@ fn capabilities(spec: &PodNetworkSpec) -> Map<String, Value> {
     if !bandwidth.is_empty() {
         asked.insert("bandwidth".into(), bandwidth.into());
     }
+    if let Some(dns) = &spec.dns {
+        let dns = json!({"servers": dns.servers, "searches": dns.searches, "options": dns.options});
+        asked.insert("dns".into(), dns);
+    }
+    if !spec.cgroup_parent.is_empty() {
+        asked.insert("cgroupPath".into(), spec.cgroup_parent.clone().into());
+    }
+    asked.insert(ANNOTATIONS.into(), json!(spec.annotations));
     asked
 }
 
-/// Whether `version`, one of ours, is `first` or later.
-fn since(version: &str, first: &str) -> bool {
-    let place = |wanted: &str| VERSIONS.iter().position(|known| *known == wanted);
-    place(version) >= place(first)
+/// A result with the version that it is of: one that says none is of its configuration's, and null is an empty one (libcni, issue 895).
+fn versioned(answer: Value, version: &str) -> Result<Value, &'static str> {
+    let mut fields = match answer {
+        Value::Object(fields) => fields,
+        other => return Err(kind(&other)),
+    };
+    if matches!(fields.get("cniVersion").map(Value::as_str), None | Some(None | Some(""))) {
+        fields.insert("cniVersion".into(), version.into());
+    }
+    Ok(fields.into())
 }
 
 fn kind(value: &Value) -> &'static str {

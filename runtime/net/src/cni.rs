@@ -19,12 +19,14 @@ use std::{
 use runtime_blocking::Pool;
 use runtime_spans::{span, step};
 
+use crate::asked::Asked;
 use crate::{
     NetError, PodNetwork, PodNetworkSpec, SettingsPolicy, attach,
     cache::{Cache, Entry},
     chain::{Chain, INTERFACE, Plugins},
     config::{self, NetworkList},
     netns,
+    plugin::BUSY_WAIT,
     settings::Watch,
     spares::{Spare, Spares},
     trace::{self, NetworkTrace},
@@ -41,6 +43,15 @@ const NETNS_PREFIX: &str = "podvisor-";
 
 /// Most time for one run of a plugin, unless configured.
 const PLUGIN_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Most time for one plugin to say whether it could serve a pod. A kubelet asks every five seconds.
+const STATUS_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Most time for all of them, and for the disk of their files.
+const STATUS_WITHIN: Duration = Duration::from_secs(15);
+
+/// Most time for all plugins to clean up: pods' networks wait for that.
+const GC_TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The directories of CNI's files, and the plugins' bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,6 +98,10 @@ pub struct Cni {
     netns_dir: PathBuf,
     files: Pool,
     spares: Arc<Spares>,
+    /// Held for reading while a pod's network is set up or taken down, and for writing while plugins clean up: the specification allows
+    /// only one of the two at a time.
+    exclusive: Arc<tokio::sync::RwLock<()>>,
+    asked: Arc<Asked>,
 }
 
 /// The part of the configuration that may change while pods are served.
@@ -106,6 +121,7 @@ impl Cni {
             dirs: config.bin_dirs,
             time_max: config.plugin_time_max,
             open_files_max: config.open_files_max,
+            busy_wait: BUSY_WAIT,
         };
         let CniConfig { conf_dir, spares_max, settings, .. } = config;
         let sources = Sources { conf_dir, plugins, spares_max, settings };
@@ -115,6 +131,8 @@ impl Cni {
             netns_dir: config.netns_dir,
             files: Pool::new("the disk of CNI's files", FILE_THREADS),
             spares: Arc::default(),
+            exclusive: Arc::default(),
+            asked: Arc::default(),
         }
     }
 
@@ -143,6 +161,54 @@ impl Cni {
     pub fn ready(&self) -> Result<(), NetError> {
         let sources = self.sources();
         sources.plugins.complete(&config::load(&sources.conf_dir)?.list)
+    }
+
+    /// Checks what [`ready`](Self::ready) does, and then asks the plugins themselves, where they know how to answer (STATUS, CNI 1.1.0).
+    /// Bounded in time; callers that come together get one answer.
+    ///
+    /// # Errors
+    /// As of [`ready`](Self::ready), or the first plugin's that could not serve a pod.
+    pub async fn status(&self) -> Result<(), Arc<NetError>> {
+        let asking = self.asked.ask(|| self.ask_plugins());
+        let silent = |_| Err(Arc::new(NetError::Silent(STATUS_WITHIN)));
+        tokio::time::timeout(STATUS_WITHIN, asking).await.unwrap_or_else(silent)
+    }
+
+    async fn ask_plugins(&self) -> Result<(), NetError> {
+        let began_with = self.as_of_now();
+        let list = began_with.on_files(Cni::list).await?;
+        let mut plugins = began_with.sources().plugins.clone();
+        plugins.time_max = plugins.time_max.min(STATUS_TIME_MAX);
+        list.status(&plugins).await
+    }
+
+    /// Has the plugins clean up what attachments have left that are gone without a DEL, such as addresses (GC, CNI 1.1.0). Attachments of
+    /// this daemon and of others on the node that use libcni stay. Failures are logged: nothing depends on this.
+    pub async fn collect_garbage(&self) {
+        let began_with = self.as_of_now();
+        let _exclusive = self.exclusive.write().await;
+        let found = began_with.on_files(|cni| {
+            let list = cni.list()?;
+            let valid = cni.cache.attachments(INTERFACE, &list.name)?;
+            Ok((list, valid))
+        });
+        match found.await {
+            Ok((list, valid)) => {
+                let sources = began_with.sources();
+                let cleaning = list.collect(&sources.plugins, &valid);
+                match tokio::time::timeout(GC_TIME_MAX, cleaning).await {
+                    Ok(failures) => {
+                        for error in failures {
+                            tracing::warn!(error = error.chain(), "a CNI plugin did not clean up");
+                        }
+                    }
+                    Err(_) => tracing::warn!("CNI plugins did not clean up within {GC_TIME_MAX:?}"),
+                }
+            }
+            Err(error) => {
+                tracing::info!(error = error.chain(), "CNI plugins are not asked to clean up");
+            }
+        }
     }
 
     /// Runs work on CNI's files beside the async threads: they are on a disk.
@@ -198,6 +264,7 @@ impl Cni {
     /// too, and [`Cni::teardown`] must be called again.
     pub async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, NetError> {
         spec.check()?;
+        let _shared = self.exclusive.read().await;
         let began_with = self.as_of_now();
         let list = step(span!("read the CNI configuration"), began_with.on_files(Cni::list)).await?;
         let path = self.netns_path(&spec.pod_id);
@@ -205,7 +272,7 @@ impl Cni {
         let entry = Entry { list, spec: spec.clone(), result: serde_json::Value::Null };
         match began_with.connect(entry, &path, watch).await {
             Ok(network) => Ok(network),
-            Err(cause) => Err(match self.teardown(spec).await {
+            Err(cause) => Err(match self.take_down(spec).await {
                 Ok(()) => cause,
                 Err(undo) => NetError::Undo { cause: Box::new(cause), undo: undo.chain() },
             }),
@@ -278,6 +345,11 @@ impl Cni {
     /// The failure of a step. The namespace and the cached ADD then stay, for another try.
     pub async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), NetError> {
         spec.check()?;
+        let _shared = self.exclusive.read().await;
+        self.take_down(spec).await
+    }
+
+    async fn take_down(&self, spec: &PodNetworkSpec) -> Result<(), NetError> {
         let (id, path) = (spec.pod_id.clone(), self.netns_path(&spec.pod_id));
         let netns: OsString = if netns::exists(&path) { (&path).into() } else { OsString::new() };
         let (owned, has_netns) = (spec.clone(), !netns.is_empty());

@@ -14,8 +14,11 @@ use crate::NetError;
 /// The largest configuration that is read. Real ones are a few KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The CNI versions whose results have the shape that `result` reads, oldest first.
-pub(crate) const VERSIONS: [&str; 5] = ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+/// The CNI versions that are spoken, oldest first.
+pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+
+/// Most plugins of one network, those of its directory among them.
+const PLUGINS_MAX: usize = 64;
 
 /// One network: a chain of plugins under one name.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,6 +31,16 @@ pub(crate) struct NetworkList {
     pub(crate) version: &'static str,
     /// The plugins' configurations, never empty; each is an object with a plain `type`.
     pub(crate) plugins: Vec<Map<String, Value>>,
+    /// Whether plugins are not to be asked to clean up after attachments that are gone.
+    pub(crate) disables_gc: bool,
+}
+
+impl NetworkList {
+    /// Whether `first`, one of ours, or a later version is spoken.
+    pub(crate) fn since(&self, first: &str) -> bool {
+        let place = |wanted: &str| VERSIONS.iter().position(|known| *known == wanted);
+        place(self.version) >= place(first)
+    }
 }
 
 /// The result of reading a directory.
@@ -45,8 +58,8 @@ pub(crate) struct Loaded {
 /// `NoConfig` if there is no candidate; else the error of the first one.
 pub(crate) fn load(dir: &Path) -> Result<Loaded, NetError> {
     let mut skipped = Vec::new();
-    for file in candidates(dir)? {
-        match read(&file).and_then(|text| parse(&file, &text)) {
+    for file in files(dir, &["conflist", "conf", "json"])? {
+        match read(&file).and_then(|text| whole(dir, &file, &text)) {
             Ok(list) => return Ok(Loaded { list, skipped }),
             Err(error) => skipped.push(error),
         }
@@ -54,8 +67,8 @@ pub(crate) fn load(dir: &Path) -> Result<Loaded, NetError> {
     Err(skipped.into_iter().next().unwrap_or_else(|| NetError::NoConfig { dir: dir.to_owned() }))
 }
 
-/// Lists `*.conflist`, `*.conf` and `*.json`, in lexical order. An absent directory holds none.
-fn candidates(dir: &Path) -> Result<Vec<PathBuf>, NetError> {
+/// Lists the files with these extensions, in lexical order. An absent directory holds none.
+fn files(dir: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, NetError> {
     let failed = |source| NetError::File { action: "read", path: dir.to_owned(), source };
     let entries = match std::fs::read_dir(dir) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -64,7 +77,7 @@ fn candidates(dir: &Path) -> Result<Vec<PathBuf>, NetError> {
     let mut files = Vec::new();
     for entry in entries {
         let path = entry.map_err(failed)?.path();
-        let known = path.extension().is_some_and(|e| e == "conflist" || e == "conf" || e == "json");
+        let known = path.extension().is_some_and(|found| extensions.iter().any(|known| found == *known));
         if known && !path.is_dir() {
             files.push(path);
         }
@@ -86,10 +99,40 @@ fn read(file: &Path) -> Result<Vec<u8>, NetError> {
 
 /// Reads one configuration: a list, or a single plugin, which becomes a list of one.
 pub(crate) fn parse(file: &Path, text: &[u8]) -> Result<NetworkList, NetError> {
-    let top: Map<String, Value> = serde_json::from_slice(text).map_err(|error| {
+    let (list, _) = listed(file, text)?;
+    if list.plugins.is_empty() {
+        return Err(wrong(file, "plugins", "must be an array with at least one plugin"));
+    }
+    Ok(list)
+}
+
+/// Reads one configuration with the plugins that a list has in a directory of its name beside it (CNI 1.1.0, `loadOnlyInlinedPlugins`).
+fn whole(dir: &Path, file: &Path, text: &[u8]) -> Result<NetworkList, NetError> {
+    let (mut list, has_directory) = listed(file, text)?;
+    let beside = dir.join(&list.name);
+    if has_directory {
+        for file in files(&beside, &["conf"])? {
+            let top = object(&file, &read(&file)?)?;
+            list.plugins.push(plugin(&file, "type", &top)?);
+        }
+    }
+    match list.plugins.len() {
+        0 => Err(wrong(file, "plugins", format!("there are none, and none in {}", beside.display()))),
+        PLUGINS_MAX.. => Err(wrong(file, "plugins", format!("more than {PLUGINS_MAX}"))),
+        _ => Ok(list),
+    }
+}
+
+fn object(file: &Path, text: &[u8]) -> Result<Map<String, Value>, NetError> {
+    serde_json::from_slice(text).map_err(|error| {
         let place = format!("line {} column {}", error.line(), error.column());
         wrong(file, place, format!("not a JSON object: {error}"))
-    })?;
+    })
+}
+
+/// The network of a file, whose plugins may be none, and whether there may be more of them in a directory.
+fn listed(file: &Path, text: &[u8]) -> Result<(NetworkList, bool), NetError> {
+    let top = object(file, text)?;
     let name = top.get("name").and_then(Value::as_str).unwrap_or_default();
     if !plain_name(name) {
         let reason = "must be a letter or digit, then letters, digits, '_', '.' and '-'";
@@ -97,8 +140,26 @@ pub(crate) fn parse(file: &Path, text: &[u8]) -> Result<NetworkList, NetError> {
     }
     let version = version(file, &top)?;
     let is_list = top.contains_key("plugins") || file.extension().is_some_and(|e| e == "conflist");
-    let plugins = if is_list { plugins_of(file, &top)? } else { vec![plugin(file, "type", &top)?] };
-    Ok(NetworkList { file: file.to_owned(), name: name.to_owned(), version, plugins })
+    let disables_gc = is_true(file, &top, "disableGC")?;
+    let has_directory = is_list && !is_true(file, &top, "loadOnlyInlinedPlugins")?;
+    let plugins = match is_list {
+        true if has_directory && !top.contains_key("plugins") => Vec::new(),
+        true => plugins_of(file, &top)?,
+        false => vec![plugin(file, "type", &top)?],
+    };
+    let (file, name) = (file.to_owned(), name.to_owned());
+    Ok((NetworkList { file, name, version, plugins, disables_gc }, has_directory))
+}
+
+/// A switch, which may be written as a text.
+fn is_true(file: &Path, top: &Map<String, Value>, key: &str) -> Result<bool, NetError> {
+    match top.get(key) {
+        None => Ok(false),
+        Some(Value::Bool(is)) => Ok(*is),
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("true") => Ok(true),
+        Some(Value::String(text)) if text.eq_ignore_ascii_case("false") => Ok(false),
+        Some(other) => Err(wrong(file, key, format!("{other} given; it is true or false"))),
+    }
 }
 
 fn plugins_of(file: &Path, top: &Map<String, Value>) -> Result<Vec<Map<String, Value>>, NetError> {
@@ -123,15 +184,31 @@ fn plugin(file: &Path, place: &str, entry: &Map<String, Value>) -> Result<Map<St
     Ok(entry.clone())
 }
 
-/// Chooses the newest version that both the file (`cniVersion`, and `cniVersions` since 1.1.0) and we know.
+/// Chooses the newest version that both the file (`cniVersion`, and `cniVersions` since 1.1.0) and we know. A file without one is of the
+/// first version, from before there were versions.
 fn version(file: &Path, top: &Map<String, Value>) -> Result<&'static str, NetError> {
-    let one = top.get("cniVersion").and_then(Value::as_str);
-    let many = top.get("cniVersions").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let offered: Vec<&str> = one.into_iter().chain(many.iter().filter_map(Value::as_str)).collect();
-    let newest = VERSIONS.iter().rev().find(|known| offered.contains(known)).copied();
+    let text = |key: &str, value: &Value| match value {
+        Value::String(text) => Ok(text.clone()),
+        other => Err(wrong(file, key, format!("{other} given; a version is a text"))),
+    };
+    let mut offered = Vec::new();
+    match top.get("cniVersions") {
+        None => {}
+        Some(Value::Array(all)) => {
+            offered = all.iter().map(|value| text("cniVersions", value)).collect::<Result<_, _>>()?;
+        }
+        Some(other) => return Err(wrong(file, "cniVersions", format!("{other} given; it is a list"))),
+    }
+    if let Some(one) = top.get("cniVersion") {
+        offered.push(text("cniVersion", one)?);
+    }
+    offered.retain(|version| !version.is_empty());
+    if offered.is_empty() {
+        return Ok(VERSIONS[0]);
+    }
+    let newest = VERSIONS.iter().rev().find(|known| offered.iter().any(|version| version == *known)).copied();
     newest.ok_or_else(|| {
-        let offered = if offered.is_empty() { "none".to_owned() } else { offered.join(", ") };
-        let reason = format!("{offered} given; supported are {}", VERSIONS.join(", "));
+        let reason = format!("{} given; supported are {}", offered.join(", "), VERSIONS.join(", "));
         wrong(file, "cniVersion", reason)
     })
 }
@@ -204,8 +281,19 @@ mod tests {
         for (text, place) in [
             (r#"{"cniVersion":"1.0.0","plugins":[{"type":"a"}]}"#, ": name:"),
             (r#"{"cniVersion":"1.0.0","name":"../x","plugins":[{"type":"a"}]}"#, ": name:"),
-            (r#"{"name":"x","plugins":[{"type":"a"}]}"#, ": cniVersion: none"),
-            (r#"{"cniVersion":"0.2.0","name":"x","plugins":[{"type":"a"}]}"#, ": cniVersion: 0.2.0"),
+            (r#"{"cniVersion":"1.2.0","name":"x","plugins":[{"type":"a"}]}"#, ": cniVersion: 1.2.0"),
+            (
+                r#"{"cniVersion":1,"name":"x","plugins":[{"type":"a"}]}"#,
+                ": cniVersion: 1 given; a version is a text",
+            ),
+            (
+                r#"{"cniVersions":"1.1.0","name":"x","plugins":[{"type":"a"}]}"#,
+                ": cniVersions: \"1.1.0\" given",
+            ),
+            (r#"{"cniVersions":[1.1],"name":"x","plugins":[{"type":"a"}]}"#, ": cniVersions: 1.1 given"),
+            (r#"{"disableGC":"no","name":"x","plugins":[{"type":"a"}]}"#, ": disableGC: \"no\" given"),
+            (r#"{"loadOnlyInlinedPlugins":true,"name":"x"}"#, ": plugins:"),
+            (r#"{"loadOnlyInlinedPlugins":0,"name":"x"}"#, ": loadOnlyInlinedPlugins: 0 given"),
             (r#"{"cniVersion":"1.0.0","name":"x"}"#, ": plugins:"),
             (r#"{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"a"},7]}"#, ": plugins[1]:"),
             (r#"{"cniVersion":"1.0.0","name":"x","plugins":[{"type":"../sh"}]}"#, ": plugins[0].type:"),
@@ -219,5 +307,51 @@ mod tests {
     fn the_newest_common_version_is_spoken() {
         let text = r#"{"cniVersion":"0.4.0","cniVersions":["0.4.0","1.1.0","2.0.0"],"name":"x","plugins":[{"type":"a"}]}"#;
         assert_eq!(parsed(text).unwrap().version, "1.1.0");
+    }
+
+    #[test]
+    fn a_file_without_a_version_is_of_the_first_one() {
+        for version in ["", r#""cniVersion":"","#, r#""cniVersion":"0.1.0","cniVersions":[],"#] {
+            let list = parsed(&format!(r#"{{{version}"name":"x","plugins":[{{"type":"a"}}]}}"#)).unwrap();
+            assert_eq!(list.version, "0.1.0");
+            assert!(!list.since("0.4.0") && list.since("0.1.0"));
+        }
+    }
+
+    #[test]
+    fn a_list_has_more_plugins_in_a_directory_of_its_name_unless_it_says_no() {
+        let list = |more: &str| format!(r#"{{"cniVersion":"1.1.0","name":"net"{more}}}"#);
+        let types = |more: &str, files: &[(&str, &str)]| {
+            let dir = dir_with(&[("10-x.conflist", &list(more))]);
+            std::fs::create_dir(dir.path().join("net")).unwrap();
+            for (name, text) in files {
+                std::fs::write(dir.path().join("net").join(name), text).unwrap();
+            }
+            load(dir.path()).map(|loaded| {
+                let types =
+                    loaded.list.plugins.into_iter().map(|plugin| plugin["type"].as_str().unwrap().to_owned());
+                types.collect::<Vec<_>>().join(" ")
+            })
+        };
+        let more = [("20-c.conf", r#"{"type":"c"}"#), ("10-b.conf", r#"{"type":"b"}"#), ("30-d.json", "no")];
+        assert_eq!(types(r#","plugins":[{"type":"a"}]"#, &more).unwrap(), "a b c");
+        assert_eq!(types("", &more).unwrap(), "b c");
+        assert_eq!(
+            types(r#","loadOnlyInlinedPlugins":"True","plugins":[{"type":"a"}]"#, &more).unwrap(),
+            "a"
+        );
+        let none = types("", &[]).unwrap_err().to_string();
+        assert!(none.contains(": plugins: there are none, and none in "), "{none}");
+        let broken = types("", &[("b.conf", r#"{"type":"/b"}"#)]).unwrap_err().to_string();
+        assert!(broken.contains("net/b.conf: type:"), "{broken}");
+    }
+
+    #[test]
+    fn plugins_may_not_be_asked_to_clean_up() {
+        let disables = |more: &str| {
+            parsed(&format!(r#"{{"name":"x","plugins":[{{"type":"a"}}]{more}}}"#)).unwrap().disables_gc
+        };
+        assert!(!disables("") && !disables(r#","disableGC":false"#));
+        assert!(disables(r#","disableGC":true"#) && disables(r#","disableGC":"TRUE","disableCheck":1"#));
     }
 }

@@ -151,6 +151,9 @@ pub enum NetError {
         /// The policy's name in the configuration.
         policy: &'static str,
     },
+    /// Nobody has said in time whether a pod could have a network.
+    #[error("CNI's files and plugins have not answered for {0:?}")]
+    Silent(Duration),
     /// The disk with CNI's files does not answer.
     #[error(transparent)]
     Hanging(#[from] PoolError),
@@ -166,6 +169,19 @@ pub enum NetError {
 }
 
 impl NetError {
+    /// Whether a plugin's DEL has failed since there was nothing to remove. Plugins have a code for it and use words all the same, which
+    /// containerd looks for, too.
+    pub(crate) fn says_gone(&self, has_netns: bool) -> bool {
+        const UNKNOWN_CONTAINER: u32 = 3;
+        match self {
+            NetError::Plugin { code: UNKNOWN_CONTAINER, .. } => true,
+            NetError::Plugin { message, .. } => {
+                message.contains("not found") || (!has_netns && message.contains("no such file or directory"))
+            }
+            _ => false,
+        }
+    }
+
     /// Puts this error and its causes on one line, for a place where an error becomes part of another.
     pub(crate) fn chain(&self) -> String {
         let mut text = self.to_string();

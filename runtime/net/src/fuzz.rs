@@ -12,5 +12,5 @@ pub fn configuration(bytes: &[u8]) -> bool {
 
 /// Parses a plugin's answer to ADD.
 pub fn answer(bytes: &[u8]) -> bool {
-    serde_json::from_slice(bytes).is_ok_and(|value| result::read(&value).is_ok())
+    serde_json::from_slice(bytes).is_ok_and(|value| result::read(&value, "eth0").is_ok())
 }

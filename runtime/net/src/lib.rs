@@ -16,6 +16,7 @@
 
 #![deny(unsafe_code)]
 
+mod asked;
 mod attach;
 mod cache;
 mod chain;

@@ -15,12 +15,11 @@ use nix::{
 use runtime_fail_points::{Point, pass_async};
 use runtime_spans::{span, step};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
-use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokio::{
     io::{AsyncRead, AsyncReadExt, AsyncWriteExt},
     process::{Child, Command},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 use crate::{NetError, error::head};
@@ -30,6 +29,10 @@ const STDOUT_BYTES_MAX: u64 = 1 << 20;
 /// How much of stderr is kept, for errors; the rest is read and dropped so that the plugin cannot block.
 const STDERR_BYTES_MAX: u64 = 4 << 10;
 
+/// How often a plugin whose file is being written is tried again, and after how long; libcni has the same numbers.
+const BUSY_TRIES: usize = 5;
+pub(crate) const BUSY_WAIT: Duration = Duration::from_secs(1);
+
 /// A plugin to be run.
 #[derive(Debug)]
 pub(crate) struct Call<'a> {
@@ -37,7 +40,7 @@ pub(crate) struct Call<'a> {
     pub(crate) plugin: &'a str,
     /// The plugin's binary.
     pub(crate) binary: PathBuf,
-    /// ADD or DEL.
+    /// ADD, DEL, STATUS or GC.
     pub(crate) command: &'static str,
     /// `CNI_…` other than `CNI_COMMAND`.
     pub(crate) environment: Vec<(&'static str, OsString)>,
@@ -47,19 +50,12 @@ pub(crate) struct Call<'a> {
     pub(crate) time_max: Duration,
     /// Most descriptors that the plugin may open; `None` for as many as this process.
     pub(crate) open_files_max: Option<u64>,
-}
-
-/// The error object of section 5 of the specification.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Failure {
-    code: u32,
-    msg: String,
-    details: String,
+    /// The time until a plugin whose file is being written is tried again.
+    pub(crate) busy_wait: Duration,
 }
 
 impl Call<'_> {
-    /// Runs the plugin and returns its answer; an empty one is `Null`.
+    /// Runs the plugin and returns its answer to ADD; an empty one is `Null`.
     pub(crate) async fn run(&self) -> Result<Value, NetError> {
         let span = span!("CNI", otel.name = format_args!("CNI {}", self.command), cni.plugin = self.plugin);
         step(span, self.answered()).await
@@ -70,12 +66,19 @@ impl Call<'_> {
         if !status.success() {
             return Err(self.failure(status, &stdout, &stderr));
         }
-        if stdout.iter().all(u8::is_ascii_whitespace) {
+        // Other commands have no answer, and plugins that say something all the same have succeeded.
+        if self.command != "ADD" || stdout.iter().all(u8::is_ascii_whitespace) {
             return Ok(Value::Null);
         }
-        serde_json::from_slice(&stdout).map_err(|error| {
-            self.answer(format!("its answer is not JSON ({error}); it begins with {}", head(&stdout)))
-        })
+        match serde_json::from_slice(&stdout) {
+            // As libcni reads it.
+            Ok(Value::Null) => Ok(Map::new().into()),
+            Ok(answer) => Ok(answer),
+            Err(error) => {
+                Err(self
+                    .answer(format!("its answer is not JSON ({error}); it begins with {}", head(&stdout))))
+            }
+        }
     }
 
     /// Makes the error of an answer that was JSON but is wrong.
@@ -93,9 +96,12 @@ impl Call<'_> {
             }
         };
         let input = serde_json::to_vec(self.stdin).expect("a JSON map with string keys can be written");
-        let point = if self.command == "ADD" { Point::CniAdd } else { Point::CniDel };
-        pass_async(point).await.map_err(io("run it"))?;
-        let mut child = self.spawn().map_err(io("run it"))?;
+        match self.command {
+            "ADD" => pass_async(Point::CniAdd).await.map_err(io("run it"))?,
+            "DEL" => pass_async(Point::CniDel).await.map_err(io("run it"))?,
+            _ => {}
+        }
+        let mut child = self.spawned().await.map_err(io("run it"))?;
         // Armed until the plugin has ended by itself: an early return kills the whole group.
         let mut group = ProcessGroup(child.id());
         let mut stdin = child.stdin.take().expect("stdin was piped");
@@ -127,6 +133,19 @@ impl Call<'_> {
         Ok((status, stdout, stderr.map_or_else(|_| Vec::new(), |(kept, _)| kept)))
     }
 
+    /// Runs the plugin, again after a while where its file is being written: network add-ons put new ones in place of old ones.
+    async fn spawned(&self) -> std::io::Result<Child> {
+        for _ in 0..BUSY_TRIES {
+            match self.spawn() {
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    sleep(self.busy_wait).await;
+                }
+                other => return other,
+            }
+        }
+        self.spawn()
+    }
+
     fn spawn(&self) -> std::io::Result<Child> {
         let mut command = Command::new(&self.binary);
         command.env("CNI_COMMAND", self.command);
@@ -148,18 +167,40 @@ impl Call<'_> {
     }
 
     fn failure(&self, status: ExitStatus, stdout: &[u8], stderr: &[u8]) -> NetError {
-        let reported =
-            serde_json::from_slice::<Failure>(stdout).ok().filter(|failure| !failure.msg.is_empty());
-        let (code, message) = match reported {
-            Some(Failure { code, msg, details }) if details.is_empty() => (code, msg),
-            Some(Failure { code, msg, details }) => (code, format!("{msg}: {details}")),
-            None => {
+        let reported: Value = serde_json::from_slice(stdout).unwrap_or_default();
+        let text = |name: &str| reported[name].as_str().unwrap_or_default().trim().to_owned();
+        let code = reported["code"].as_u64().and_then(|code| u32::try_from(code).ok()).unwrap_or_default();
+        let (msg, details) = (text("msg"), text("details"));
+        let words =
+            [msg, details].into_iter().filter(|words| !words.is_empty()).collect::<Vec<_>>().join(": ");
+        let message = match (words.is_empty(), meaning(code)) {
+            (false, None) => words,
+            (false, Some(meaning)) => format!("{words} (code {code}: {meaning})"),
+            (true, Some(meaning)) => format!("code {code}: {meaning}"),
+            (true, None) => {
                 let output = if stderr.is_empty() { head(stdout) } else { head(stderr) };
-                (0, format!("ended with {status} and no CNI error; it said {output}"))
+                format!("ended with {status} and no CNI error; it said {output}")
             }
         };
         NetError::Plugin { plugin: self.plugin.to_owned(), command: self.command, code, message }
     }
+}
+
+/// The meaning of an error code of the specification (CNI 1.1.0, section 5, and STATUS in section 2).
+fn meaning(code: u32) -> Option<&'static str> {
+    Some(match code {
+        1 => "the version of CNI is not the plugin's",
+        2 => "a field of the configuration is not supported",
+        3 => "the container is not known",
+        4 => "an environment variable is wrong",
+        5 => "a file or socket failed",
+        6 => "the configuration cannot be decoded",
+        7 => "the configuration is invalid",
+        11 => "try again later",
+        50 => "the plugin is not available",
+        51 => "the plugin is not available, and pods that run may have lost their connections",
+        _ => return None,
+    })
 }
 
 /// Reads to the end, keeps the first `max` bytes, and returns them and whether there were more.

@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn a_template_that_makes_no_configuration_is_an_error_and_no_file_is_written() {
         for (template, place) in
-            [("{{.Nothing}}", "line 1"), ("{\"name\": \"x\"}", "cniVersion"), ("x", "line 1")]
+            [("{{.Nothing}}", "line 1"), ("{\"name\": \"x\"}", "plugins"), ("x", "line 1")]
         {
             let Node { dir, ranges } = node(template);
             let error = ranges.set(&ranges_of("10.1.0.0/24")).unwrap_err().to_string();

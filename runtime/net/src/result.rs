@@ -6,7 +6,12 @@ use std::net::IpAddr;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// The parts of a CNI result (0.3.0 to 1.1.0) that a pod needs.
+use crate::config::VERSIONS;
+
+/// The versions whose results have an address of each family and nothing of interfaces.
+const OLD: [&str; 2] = ["0.1.0", "0.2.0"];
+
+/// The parts of a CNI result that a pod needs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct CniResult {
@@ -14,21 +19,37 @@ struct CniResult {
     interfaces: Vec<Interface>,
     #[serde(deserialize_with = "or_default")]
     ips: Vec<Ip>,
+    ip4: Option<OldIp>,
+    ip6: Option<OldIp>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Interface {
+    #[serde(deserialize_with = "or_default")]
     name: String,
     #[serde(deserialize_with = "or_default")]
     sandbox: String,
+    /// The socket of an interface that no kernel has (1.1.0).
+    #[serde(rename = "socketPath", deserialize_with = "or_default")]
+    socket_path: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Ip {
+    #[serde(deserialize_with = "or_default")]
     address: String,
-    interface: Option<usize>,
+    /// Plugins of 2017 have -1 here for none.
+    interface: Option<i64>,
+}
+
+/// An address before 0.3.0.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct OldIp {
+    #[serde(deserialize_with = "or_default")]
+    ip: String,
 }
 
 /// The parts of ADD's result that the pod needs, checked.
@@ -36,25 +57,59 @@ struct Ip {
 pub(crate) struct AddResult {
     /// Names of the interfaces inside the pod's namespace.
     pub(crate) interfaces: Vec<String>,
-    /// The pod's addresses, in the plugins' order.
+    /// Names of interfaces that are sockets, which no VM is given.
+    pub(crate) sockets: Vec<String>,
+    /// The pod's addresses, in the plugins' order, but for the first one, which is of IPv4 where there is one.
     pub(crate) ips: Vec<IpAddr>,
 }
 
-/// Reads the last plugin's answer. The error says what is wrong with it.
-pub(crate) fn read(answer: &Value) -> Result<AddResult, String> {
+/// Reads the last plugin's answer, which has a version. `first` is the pod's first interface. The error says what is wrong with it.
+pub(crate) fn read(answer: &Value, first: &str) -> Result<AddResult, String> {
+    let version = answer["cniVersion"].as_str().unwrap_or_default();
+    if !VERSIONS.contains(&version) {
+        return Err(format!("its result has the cniVersion {version:?}; known are {}", VERSIONS.join(", ")));
+    }
     let result = CniResult::deserialize(answer).map_err(|error| format!("its result is not one: {error}"))?;
-    let inside = |number: usize| result.interfaces.get(number).is_none_or(|link| !link.sandbox.is_empty());
-    let mut ips = Vec::new();
-    for ip in &result.ips {
-        let address = ip.address.split('/').next().unwrap_or_default();
-        let address = address.parse().map_err(|_| format!("its result has address {:?}", ip.address))?;
-        // An address of one of the host's interfaces (the bridge's, say) is not the pod's.
-        if ip.interface.is_none_or(inside) {
-            ips.push(address);
-        }
+    let mut found = match OLD.contains(&version) {
+        true => old_addresses(&result)?,
+        false => addresses(&result, first)?,
+    };
+    // As other runtimes choose the one that is a pod's address for those who know of one only.
+    if let Some(at) = found.iter().position(IpAddr::is_ipv4) {
+        found[..=at].rotate_right(1);
     }
     let in_sandbox = result.interfaces.iter().filter(|link| !link.sandbox.is_empty() && link.name != "lo");
-    Ok(AddResult { interfaces: in_sandbox.map(|link| link.name.clone()).collect(), ips })
+    let (sockets, links): (Vec<_>, Vec<_>) = in_sandbox.partition(|link| !link.socket_path.is_empty());
+    let names = |links: Vec<&Interface>| links.into_iter().map(|link| link.name.clone()).collect();
+    Ok(AddResult { interfaces: names(links), sockets: names(sockets), ips: found })
+}
+
+fn address(text: &str) -> Result<IpAddr, String> {
+    let address = text.split('/').next().unwrap_or_default();
+    address.parse().map_err(|_| format!("its result has address {text:?}"))
+}
+
+fn old_addresses(result: &CniResult) -> Result<Vec<IpAddr>, String> {
+    [&result.ip4, &result.ip6].into_iter().flatten().map(|ip| address(&ip.ip)).collect()
+}
+
+/// The addresses of the first interface, as other runtimes report them; where it has none, those of all.
+fn addresses(result: &CniResult, first: &str) -> Result<Vec<IpAddr>, String> {
+    let (mut of_first, mut of_all) = (Vec::new(), Vec::new());
+    for ip in &result.ips {
+        let address = address(&ip.address)?;
+        let number = ip.interface.and_then(|number| usize::try_from(number).ok());
+        let link = number.and_then(|number| result.interfaces.get(number));
+        // An address of one of the host's interfaces (the bridge's, say) is not the pod's.
+        if link.is_some_and(|link| link.sandbox.is_empty()) {
+            continue;
+        }
+        of_all.push(address);
+        if link.is_none_or(|link| link.name == first) {
+            of_first.push(address);
+        }
+    }
+    Ok(if of_first.is_empty() { of_all } else { of_first })
 }
 
 /// Go's encoders write `null` for what is empty.
@@ -68,13 +123,17 @@ mod tests {
 
     use super::*;
 
+    fn ips(result: &Value) -> Vec<String> {
+        read(result, "eth0").unwrap().ips.iter().map(IpAddr::to_string).collect()
+    }
+
     #[test]
     fn interfaces_and_addresses_of_the_host_are_left_out() {
-        let result = read(&json!({
+        let result = json!({
             "cniVersion": "1.0.0",
             "interfaces": [
                 {"name": "cni0", "mac": "00:11:22:33:44:55"},
-                {"name": "veth1"},
+                {"name": "veth1", "mtu": 1400, "socketPath": "", "pciID": null},
                 {"name": "eth0", "sandbox": "/run/netns/x"},
             ],
             "ips": [
@@ -84,27 +143,82 @@ mod tests {
             ],
             "routes": [{"dst": "0.0.0.0/0"}],
             "unknown": {"to": "us"},
-        }))
-        .unwrap();
-        assert_eq!(result.interfaces, ["eth0"]);
-        assert_eq!(result.ips, ["10.88.0.5".parse::<IpAddr>().unwrap(), "fd00::5".parse().unwrap()]);
+        });
+        assert_eq!(read(&result, "eth0").unwrap().interfaces, ["eth0"]);
+        assert_eq!(ips(&result), ["10.88.0.5", "fd00::5"]);
+    }
+
+    #[test]
+    fn every_version_has_its_addresses() {
+        for version in ["0.1.0", "0.2.0"] {
+            let old = json!({
+                "cniVersion": version,
+                "ip4": {"ip": "10.1.2.3/16", "gateway": "10.1.0.1", "routes": [{"dst": "0.0.0.0/0", "gw": null}]},
+                "ip6": {"ip": "fd00::3/64"},
+                "ips": [{"address": "10.9.9.9/8"}],
+                "dns": {},
+            });
+            assert_eq!(ips(&old), ["10.1.2.3", "fd00::3"]);
+            assert_eq!(
+                ips(&json!({"cniVersion": version, "ip4": null, "ip6": {"ip": "fd00::3/64"}})),
+                ["fd00::3"]
+            );
+            let wrong = read(&json!({"cniVersion": version, "ip4": {"ip": "ten"}}), "eth0").unwrap_err();
+            assert_eq!(wrong, "its result has address \"ten\"");
+        }
+        for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+            let new = json!({
+                "cniVersion": version,
+                "ip4": {"ip": "10.9.9.9/8"},
+                "ips": [
+                    {"version": "6", "address": "fd00::3/64", "interface": -1},
+                    {"version": "4", "address": "10.1.2.3/16", "interface": null},
+                ],
+            });
+            assert_eq!(ips(&new), ["10.1.2.3", "fd00::3"], "one of IPv4 is first");
+        }
+        for version in [json!("2.0.0"), json!(""), json!(null), json!(1)] {
+            let wrong = read(&json!({"cniVersion": version}), "eth0").unwrap_err();
+            assert!(wrong.contains("known are 0.1.0, 0.2.0"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_first_interface_says_which_addresses_are_the_pods() {
+        let with = |first: &str| {
+            json!({
+                "cniVersion": "1.0.0",
+                "interfaces": [{"name": "net1", "sandbox": "/x"}, {"name": first, "sandbox": "/x"}],
+                "ips": [{"address": "10.2.0.1/16", "interface": 0}, {"address": "10.1.0.1/16", "interface": 1}],
+            })
+        };
+        assert_eq!(ips(&with("eth0")), ["10.1.0.1"]);
+        assert_eq!(ips(&with("net2")), ["10.2.0.1", "10.1.0.1"]);
     }
 
     #[test]
     fn nulls_are_as_good_as_absent() {
-        let result = read(&json!({"interfaces": null, "ips": null})).unwrap();
-        assert_eq!(result, AddResult { interfaces: vec![], ips: vec![] });
+        let result = read(&json!({"cniVersion": "1.0.0", "interfaces": null, "ips": null}), "eth0").unwrap();
+        assert_eq!(result, AddResult { interfaces: vec![], sockets: vec![], ips: vec![] });
+    }
+
+    #[test]
+    fn an_interface_that_is_a_socket_is_none_of_the_namespace() {
+        let link = |name, path| json!({"name": name, "sandbox": "/x", "socketPath": path});
+        let links = [link("eth0", json!(null)), link("net1", json!("/run/vhost.sock"))];
+        let result = read(&json!({"cniVersion": "1.1.0", "interfaces": links}), "eth0").unwrap();
+        assert_eq!((result.interfaces, result.sockets), (vec!["eth0".to_owned()], vec!["net1".to_owned()]));
     }
 
     #[test]
     fn an_address_that_is_none_is_an_error() {
-        let error = read(&json!({"ips": [{"address": "ten"}]})).unwrap_err();
+        let error = read(&json!({"cniVersion": "1.0.0", "ips": [{"address": "ten"}]}), "eth0").unwrap_err();
         assert!(error.contains("ten"), "{error}");
     }
 
     #[test]
     fn a_result_of_another_shape_is_an_error() {
-        assert!(read(&json!([1, 2])).is_err());
-        assert!(read(&json!({"ips": "10.0.0.1"})).is_err());
+        assert!(read(&json!([1, 2]), "eth0").is_err());
+        assert!(read(&json!({"cniVersion": "1.0.0", "ips": "10.0.0.1"}), "eth0").is_err());
     }
 }

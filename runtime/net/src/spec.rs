@@ -1,6 +1,8 @@
 //! A pod's network as asked for. Owns the checks that make names safe to pass on to plugins.
 
-use runtime_spec::{Bandwidth, PortMapping};
+use std::collections::BTreeMap;
+
+use runtime_spec::{Bandwidth, Dns, PortMapping};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
@@ -27,6 +29,15 @@ pub struct PodNetworkSpec {
     pub port_mappings: Vec<PortMapping>,
     /// Limits of the pod's traffic, for plugins with the `bandwidth` capability.
     pub bandwidth: Bandwidth,
+    /// The pod's name servers, for plugins with the `dns` capability.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dns: Option<Dns>,
+    /// The cgroup that the pod's is in, for plugins with the `cgroupPath` capability.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cgroup_parent: String,
+    /// The pod's annotations, for plugins with the capability that passes them.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// Cache files of earlier versions have `null` where a mapping names no address of the host.

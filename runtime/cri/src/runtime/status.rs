@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use proto_cri::v1;
 use runtime_pod::{Part, PodState, PodView, Pods};
 use serde_json::{Value, json};
@@ -58,11 +59,11 @@ pub struct ConfigurationView {
 
 /// The node's network, as far as CRI asks about it. Errors are for people.
 pub trait NodeNetwork: Send + Sync {
-    /// Whether a pod could get a network now. Asked on each Status.
+    /// Whether a pod could get a network now. Asked on each Status, and bounded in time.
     ///
     /// # Errors
     /// The reason why a pod could not get one, for people.
-    fn ready(&self) -> Result<(), String>;
+    fn ready(&self) -> BoxFuture<'_, Result<(), String>>;
 
     /// Takes the ranges of pod addresses, primary first. May wait for files.
     ///
@@ -96,11 +97,12 @@ pub(crate) async fn status(
     request: v1::StatusRequest,
 ) -> Result<v1::StatusResponse, Failure> {
     let of_pods = if request.verbose { OfPods::ask(pods).await } else { OfPods::default() };
-    let disk = disk(pods).await;
+    let (disk, network) = futures::join!(disk(pods), node.network.ready());
     let pods = pods.clone();
     // Whoever is asked here for trouble has its executor.
     let records = pods.records_trouble();
-    Ok(NODE.run(move || answer(&node, &known(&node, &pods, disk, records), &of_pods, request)).await?)
+    let known = move |node: &Node| known(node, &pods, disk, records);
+    Ok(NODE.run(move || answer(&node, network, &known(&node), &of_pods, request)).await?)
 }
 
 /// The part of a verbose answer that is about pods.
@@ -185,8 +187,14 @@ fn kvm(path: &Path) -> Result<(), String> {
     }
 }
 
-fn answer(node: &Node, known: &Known, of_pods: &OfPods, request: v1::StatusRequest) -> v1::StatusResponse {
-    let network = node.network.ready().err().map(|why| ("NetworkPluginNotReady", why));
+fn answer(
+    node: &Node,
+    network: Result<(), String>,
+    known: &Known,
+    of_pods: &OfPods,
+    request: v1::StatusRequest,
+) -> v1::StatusResponse {
+    let network = network.err().map(|why| ("NetworkPluginNotReady", why));
     let configuration = node.configuration.borrow().clone();
     let info = if request.verbose {
         let state = info(node, &configuration.handlers, of_pods);
@@ -237,9 +245,13 @@ mod tests {
 
     struct NoNetwork;
 
+    fn no_network() -> Result<(), String> {
+        Err("no configuration in /etc/cni/net.d".to_owned())
+    }
+
     impl NodeNetwork for NoNetwork {
-        fn ready(&self) -> Result<(), String> {
-            Err("no configuration in /etc/cni/net.d".to_owned())
+        fn ready(&self) -> BoxFuture<'_, Result<(), String>> {
+            Box::pin(async { no_network() })
         }
         fn set_pod_ranges(&self, _: &[String]) -> Result<(), String> {
             Ok(())
@@ -285,7 +297,8 @@ mod tests {
         sender.send_modify(|configuration| configuration.handlers.push("kvm".into()));
         let vms = serde_json::Map::from_iter([("ab".to_owned(), json!({ "memory_bytes": 1 }))]);
         let of_pods = OfPods { ids: vec!["ab".to_owned()], vms, ..OfPods::default() };
-        let answer = answer(&node, &known(&node), &of_pods, v1::StatusRequest { verbose: true });
+        let answer =
+            answer(&node, no_network(), &known(&node), &of_pods, v1::StatusRequest { verbose: true });
         let conditions = answer.status.unwrap().conditions;
         assert!(conditions[0].status && conditions[0].r#type == "RuntimeReady");
         assert!(!conditions[1].status && conditions[1].message.contains("/etc/cni/net.d"));
@@ -317,7 +330,8 @@ mod tests {
     fn no_trouble_of_the_daemon_takes_the_node_out_of_service() {
         let (node, _sender) = node();
         node.watchdog.report(Err("no answer within 10s".into()));
-        let answer = answer(&node, &known(&node), &OfPods::default(), v1::StatusRequest::default());
+        let answer =
+            answer(&node, no_network(), &known(&node), &OfPods::default(), v1::StatusRequest::default());
         let conditions = answer.status.unwrap().conditions;
         let wrong: Vec<_> =
             conditions.iter().filter(|one| !one.status).map(|one| one.r#type.as_str()).collect();

@@ -40,6 +40,7 @@ impl Scripts {
             dirs: vec![self.path().to_owned()],
             time_max: Duration::from_secs(30),
             open_files_max: Some(77),
+            busy_wait: Duration::from_millis(1),
         }
     }
 
@@ -190,7 +191,7 @@ async fn a_plugins_error_names_plugin_command_and_words() {
         (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}, {"type": "second"}])), spec());
     let error = chain(&plugins, &list, &spec).add(None).await.unwrap_err();
     assert!(matches!(error, NetError::Plugin { code: 11, command: "ADD", .. }), "{error:?}");
-    assert_eq!(error.to_string(), "CNI plugin second ADD: no room: 10.0.0.0/24");
+    assert_eq!(error.to_string(), "CNI plugin second ADD: no room: 10.0.0.0/24 (code 11: try again later)");
 }
 
 #[tokio::test]
@@ -273,4 +274,149 @@ async fn a_missing_binary_is_named_with_the_places_that_were_searched() {
     let error = chain(&plugins, &list, &spec).add(None).await.unwrap_err().to_string();
     assert!(error.contains("absent") && error.contains("10-net.conflist"), "{error}");
     assert!(error.contains(&*scripts.path().to_string_lossy()), "{error}");
+}
+
+#[tokio::test]
+async fn an_error_is_read_whatever_is_missing_in_it() {
+    for (said, message) in [
+        (r#"{"code":7,"msg":"bad","details":null}"#, "bad (code 7: the configuration is invalid)"),
+        (r#"{"code":"7","msg":"bad"}"#, "bad"),
+        (r#"{"code":100,"msg":" ","details":"own words"}"#, "own words"),
+        (r#"{"code":11}"#, "code 11: try again later"),
+    ] {
+        let scripts = Scripts::new(&[("first", &format!("echo '{said}'; exit 1"))]);
+        let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
+        let error = chain(&plugins, &list, &spec).add(None).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("CNI plugin first ADD: {message}"));
+    }
+}
+
+#[tokio::test]
+async fn a_result_without_a_version_is_of_its_configurations() {
+    let old = r#"echo '{"ip4":{"ip":"10.1.2.3/16","gateway":"10.1.0.1"}}'"#;
+    let new = r#"echo '{"cniVersion":"","ips":[{"address":"10.1.2.3/16"}]}'"#;
+    for (version, body) in [("", old), ("0.1.0", old), ("0.2.0", old), ("0.3.1", new), ("1.1.0", new)] {
+        let scripts = Scripts::new(&[("first", body), ("second", body)]);
+        let list = list(version, &json!([{"type": "first"}, {"type": "second"}]));
+        let (plugins, spec) = (scripts.plugins(), spec());
+        let (result, reported) = chain(&plugins, &list, &spec).add(None).await.unwrap();
+        assert_eq!(reported.ips, ["10.1.2.3".parse::<IpAddr>().unwrap()], "{version}");
+        let version = if version.is_empty() { "0.1.0" } else { version };
+        assert_eq!(result["cniVersion"], version);
+        let stdin = scripts.stdin("second", "ADD");
+        assert_eq!(
+            (&stdin["cniVersion"], &stdin["prevResult"]["cniVersion"]),
+            (&json!(version), &json!(version))
+        );
+    }
+}
+
+#[tokio::test]
+async fn null_is_a_result_without_anything_and_another_version_is_named() {
+    let scripts = Scripts::new(&[("first", "echo null")]);
+    let (plugins, of_null, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
+    let (result, _) = chain(&plugins, &of_null, &spec).add(None).await.unwrap();
+    assert_eq!(result, json!({"cniVersion": "1.0.0"}));
+    let scripts = Scripts::new(&[("first", r#"echo '{"cniVersion":"3.0.0"}'"#)]);
+    let plugins = scripts.plugins();
+    let error = chain(&plugins, &of_null, &spec).add(None).await.unwrap_err().to_string();
+    assert!(error.contains(r#"its result has the cniVersion "3.0.0""#), "{error}");
+}
+
+#[tokio::test]
+async fn del_passes_over_what_is_gone_and_over_what_a_plugin_says_on_success() {
+    for body in [
+        r#"echo '{"code":3,"msg":"who?"}'; exit 1"#,
+        r#"echo '{"code":999,"msg":"interface eth0 not found"}'; exit 1"#,
+        "echo 'Link not found' >&2; exit 2",
+        "echo done",
+        "echo '{}'",
+    ] {
+        let scripts = Scripts::new(&[("first", "true"), ("second", body)]);
+        let (plugins, list, spec) =
+            (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}, {"type": "second"}])), spec());
+        chain(&plugins, &list, &spec).del(&Value::Null).await.unwrap();
+        assert_eq!(scripts.calls(), ["DEL second", "DEL first"], "{body}");
+    }
+    // Without a namespace a plugin may not find its file; with one that is a failure.
+    let scripts = Scripts::new(&[("first", "echo 'open: no such file or directory' >&2; exit 1")]);
+    let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
+    let without = Chain { netns: OsString::new(), ..chain(&plugins, &list, &spec) };
+    without.del(&Value::Null).await.unwrap();
+    chain(&plugins, &list, &spec).del(&Value::Null).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn plugins_say_whether_they_could_serve_a_pod_since_they_have_a_command_for_it() {
+    let down = r#"echo '{"cniVersion":"1.1.0","code":51,"msg":"no routes"}'; exit 1"#;
+    let scripts = Scripts::new(&[("first", "true"), ("second", down), ("third", "true")]);
+    let (plugins, chained) = (
+        scripts.plugins(),
+        json!([{"type": "first", "x": 1, "capabilities": {"dns": true}}, {"type": "second"}, {"type": "third"}]),
+    );
+    let error = list("1.1.0", &chained).status(&plugins).await.unwrap_err();
+    assert!(matches!(error, NetError::Plugin { code: 51, command: "STATUS", .. }), "{error:?}");
+    assert!(
+        error.to_string().contains("no routes (code 51: the plugin is not available, and pods"),
+        "{error}"
+    );
+    assert_eq!(scripts.calls(), ["STATUS first", "STATUS second"]);
+    let stdin = json!({"cniVersion": "1.1.0", "name": "net", "type": "first", "x": 1});
+    assert_eq!(scripts.stdin("first", "STATUS"), stdin);
+    let environment = scripts.environment("first", "STATUS");
+    assert!(environment.contains("CNI_PATH=") && !environment.contains("CNI_NETNS="), "{environment}");
+    list("1.0.0", &chained).status(&plugins).await.unwrap();
+    assert_eq!(scripts.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn plugins_clean_up_after_all_attachments_but_those_in_use() {
+    let scripts = Scripts::new(&[("first", "exit 1"), ("second", "true")]);
+    let (plugins, chained) = (scripts.plugins(), json!([{"type": "first"}, {"type": "second"}]));
+    let valid = [("p1".to_owned(), "eth0".to_owned())];
+    let failures = list("1.1.0", &chained).collect(&plugins, &valid).await;
+    assert_eq!(failures.len(), 1, "one that fails keeps the others from nothing");
+    assert_eq!(scripts.calls(), ["GC first", "GC second"]);
+    let attachments = json!([{"containerID": "p1", "ifname": "eth0"}]);
+    assert_eq!(
+        scripts.stdin("second", "GC"),
+        json!({"cniVersion": "1.1.0", "name": "net", "type": "second",
+            "cni.dev/valid-attachments": attachments, "cni.dev/attachments": attachments})
+    );
+    for quiet in [list("1.0.0", &chained), NetworkList { disables_gc: true, ..list("1.1.0", &chained) }] {
+        assert!(quiet.collect(&plugins, &valid).await.is_empty());
+    }
+    assert_eq!(scripts.calls().len(), 2);
+}
+
+#[tokio::test]
+async fn a_plugin_gets_what_containerd_passes_by_capabilities() {
+    let scripts = Scripts::new(&[("first", ETH0)]);
+    let capabilities = json!({"dns": true, "cgroupPath": true, "io.kubernetes.cri.pod-annotations": true});
+    let list = list("1.0.0", &json!([{"type": "first", "capabilities": capabilities}]));
+    let mut spec = spec();
+    let servers = vec!["10.0.0.10".to_owned()];
+    spec.dns = Some(runtime_spec::Dns { servers, ..Default::default() });
+    spec.cgroup_parent = "kubepods-pod1.slice".into();
+    spec.annotations = [("a".to_owned(), "b".to_owned())].into();
+    chain(&scripts.plugins(), &list, &spec).add(None).await.unwrap();
+    assert_eq!(
+        scripts.stdin("first", "ADD")["runtimeConfig"],
+        json!({
+            "dns": {"servers": ["10.0.0.10"], "searches": [], "options": []},
+            "cgroupPath": "kubepods-pod1.slice",
+            "io.kubernetes.cri.pod-annotations": {"a": "b"},
+        })
+    );
+}
+
+#[tokio::test]
+async fn a_plugin_whose_file_is_being_written_is_tried_again_and_not_without_end() {
+    let scripts = Scripts::new(&[("first", ETH0)]);
+    let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
+    let writer = fs::File::options().append(true).open(scripts.path().join("first")).unwrap();
+    let error = chain(&plugins, &list, &spec).add(None).await.unwrap_err().chain();
+    assert!(error.contains("busy"), "{error}");
+    drop(writer);
+    chain(&plugins, &list, &spec).add(None).await.unwrap();
 }

@@ -14,6 +14,8 @@ pub(crate) trait Network: Debug + Send + Sync {
     async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, BackendError>;
     /// Takes the network down. The call is idempotent and needs the spec alone.
     async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError>;
+    /// Has plugins clean up after networks that are gone.
+    async fn collect_garbage(&self);
     /// Makes a namespace that waits for a pod, where more are wanted. Whether one was made.
     async fn make_spare(&self) -> Result<bool, BackendError>;
     /// Ends all namespaces that wait.
@@ -34,6 +36,10 @@ impl Network for CniNetwork {
 
     async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError> {
         Ok(self.0.teardown(spec).await?)
+    }
+
+    async fn collect_garbage(&self) {
+        self.0.collect_garbage().await;
     }
 
     async fn make_spare(&self) -> Result<bool, BackendError> {

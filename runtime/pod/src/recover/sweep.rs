@@ -24,7 +24,7 @@ pub(super) fn find(node: &Node, known: &HashSet<String>) -> HashSet<String> {
         .collect()
 }
 
-/// Takes away what has such a directory: VMMs, networks, disks.
+/// Takes away what has such a directory: VMMs, networks, disks. Then plugins clean up after networks that nobody remembers.
 pub(super) async fn sweep(node: Arc<Node>, strays: HashSet<String>) {
     for id in strays {
         match sweep_one(&node, &id).await {
@@ -32,6 +32,7 @@ pub(super) async fn sweep(node: Arc<Node>, strays: HashSet<String>) {
             Err(why) => tracing::warn!(id, why, "what no pod on record owns stays"),
         }
     }
+    node.backends.network.collect_garbage().await;
 }
 
 async fn sweep_one(node: &Node, id: &str) -> Result<(), String> {

@@ -49,5 +49,8 @@ fn network_spec(id: &str, spec: &PodSpec) -> PodNetworkSpec {
         port_mappings: spec.port_mappings.clone(),
         // Checked when the pod came; a pod of an earlier version may have what is none.
         bandwidth: Bandwidth::of(&spec.annotations).unwrap_or_default(),
+        dns: spec.dns.clone(),
+        cgroup_parent: spec.cgroup_parent.clone(),
+        annotations: spec.annotations.clone(),
     }
 }

@@ -61,6 +61,10 @@ impl Network for FakeNetwork {
         self.0.done("network.teardown").await
     }
 
+    async fn collect_garbage(&self) {
+        let _ = self.0.step("network.collect_garbage").await;
+    }
+
     async fn make_spare(&self) -> Result<bool, BackendError> {
         let (waiting, wanted) = {
             let state = self.0.state();

@@ -1,6 +1,7 @@
 //! The node as CRI reports it: its network, its cgroups, and the handlers.
 
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use runtime_cri::{ConfigurationView, Node, NodeNetwork, Watchdog};
@@ -73,8 +74,10 @@ fn pod_ranges(config: &Config) -> PodRanges {
 }
 
 impl NodeNetwork for CniNetwork {
-    fn ready(&self) -> Result<(), String> {
-        self.cni.ready().map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+    fn ready(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(async {
+            self.cni.status().await.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+        })
     }
 
     fn set_pod_ranges(&self, ranges: &[String]) -> Result<(), String> {
@@ -92,8 +95,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn other_directories_are_looked_into_at_once() {
+    #[tokio::test]
+    async fn other_directories_are_looked_into_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::default();
         config.cni.conf_dir = dir.path().join("one");
@@ -102,7 +105,7 @@ mod tests {
         let shared = network.clone();
         config.cni.conf_dir = dir.path().join("two");
         network.configure(&config);
-        let why = shared.ready().unwrap_err();
+        let why = shared.ready().await.unwrap_err();
         assert!(why.contains(&config.cni.conf_dir.display().to_string()), "{why}");
     }
 
