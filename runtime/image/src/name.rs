@@ -5,16 +5,26 @@
 //! | `busybox` | `docker.io/library/busybox:latest` | `docker.io/library/busybox:latest` | `docker.io/library/busybox@sha256:…` |
 //! | `host/a:1` | `host/a:1` | `host/a:1` | `host/a@sha256:…` |
 //! | `host/a@sha256:…`, `host/a:1@sha256:…` | by digest | none | `host/a@sha256:…` |
+//!
+//! The rules are those of Docker's references (distribution, `reference`), which every Kubernetes runtime has.
 
 use oci_client::Reference;
 
 use crate::error::{ContentError, ImageError};
+use parts::Parts;
+
+mod parts;
+#[cfg(test)]
+mod tests;
 
 /// Hexadecimal digits of a sha256.
 const DIGITS: usize = 64;
 
 /// Fewest digits of an image id that is cut short: `crictl images` shows 13.
 const SHORTEST_ID: usize = 12;
+
+/// Letters of what is no name that an error shows.
+const SHOWN_MAX: usize = 512;
 
 /// A reference to pull, in normal form.
 #[derive(Debug, Clone)]
@@ -24,21 +34,10 @@ pub(crate) struct Name {
 
 impl Name {
     pub(crate) fn parse(name: &str) -> Result<Name, ImageError> {
-        let wrong = |reason: String| ImageError::Name { name: name.to_owned(), reason };
-        let reference: Reference =
-            name.parse().map_err(|error: oci_client::ParseError| wrong(error.to_string()))?;
-        let repository = reference.repository().to_owned();
-        let registry = reference.registry().to_owned();
-        let reference = match (reference.digest(), reference.tag()) {
-            (Some(digest), _) => {
-                if digest_hex(digest).is_err() {
-                    return Err(wrong("its digest is not sha256".to_owned()));
-                }
-                Reference::with_digest(registry, repository, digest.to_owned())
-            }
-            (None, tag) => Reference::with_tag(registry, repository, tag.unwrap_or("latest").to_owned()),
-        };
-        Ok(Name { reference })
+        reference(name).map(|reference| Name { reference }).map_err(|reason| {
+            let name = name.chars().take(SHOWN_MAX).collect();
+            ImageError::Name { name, reason }
+        })
     }
 
     /// The name that an image gets from whoever has it, and so has a tag.
@@ -75,6 +74,23 @@ impl Name {
     }
 }
 
+/// The normal form of a name. The error says which part is wrong.
+fn reference(name: &str) -> Result<Reference, String> {
+    if digest_hex(&format!("sha256:{name}")).is_ok() {
+        return Err("it is the id of an image, and no name to pull".to_owned());
+    }
+    let Parts { registry, repository, tag, digest } = parts::split(name)?;
+    let registry = registry.to_owned();
+    match digest {
+        // Whoever has both means the digest.
+        Some(digest) if digest_hex(digest).is_ok() => {
+            Ok(Reference::with_digest(registry, repository, digest.to_owned()))
+        }
+        Some(digest) => Err(format!("its digest {digest:?} is not sha256 with 64 digits in lower case")),
+        None => Ok(Reference::with_tag(registry, repository, tag.unwrap_or("latest").to_owned())),
+    }
+}
+
 /// The whole name of the repository that a reference means, as `docker.io/library/busybox`: by it credentials are found.
 ///
 /// # Errors
@@ -101,56 +117,4 @@ pub(crate) fn id_prefix(name: &str) -> Option<&str> {
     };
     let hexadecimal = hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     (hexadecimal && (shortest..=DIGITS).contains(&hex.len())).then_some(hex)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DIGEST: &str = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-
-    fn tag(name: &str) -> Option<String> {
-        Name::parse(name).unwrap().repo_tag()
-    }
-
-    #[test]
-    fn short_names_get_docker_hub_and_latest() {
-        assert_eq!(tag("busybox").as_deref(), Some("docker.io/library/busybox:latest"));
-        assert_eq!(tag("me/tool:2").as_deref(), Some("docker.io/me/tool:2"));
-        assert_eq!(tag("localhost:5000/a/b").as_deref(), Some("localhost:5000/a/b:latest"));
-        assert_eq!(tag("registry.k8s.io/pause:3.10").as_deref(), Some("registry.k8s.io/pause:3.10"));
-    }
-
-    #[test]
-    fn a_digest_wins_over_a_tag() {
-        let name = Name::parse(&format!("host.example/a:1@{DIGEST}")).unwrap();
-        assert_eq!(name.repo_tag(), None);
-        assert_eq!(name.whole(), format!("host.example/a@{DIGEST}"));
-    }
-
-    #[test]
-    fn nonsense_is_refused_with_the_name_in_the_message() {
-        let error = Name::parse("Not A Name").unwrap_err().to_string();
-        assert!(error.contains("Not A Name"), "{error}");
-        assert!(Name::parse("").is_err());
-        assert!(Name::parse("a@sha256:12").is_err());
-        assert!(Name::parse(&format!("a@sha512:{}", "0".repeat(128))).is_err());
-    }
-
-    #[test]
-    fn ids_may_be_whole_bare_or_short() {
-        assert_eq!(id_prefix(DIGEST), Some(&DIGEST[7..]));
-        assert_eq!(id_prefix(&DIGEST[7..]), Some(&DIGEST[7..]));
-        assert_eq!(id_prefix("0123456789abc"), Some("0123456789abc"));
-        assert_eq!(id_prefix("beef"), None);
-        assert_eq!(id_prefix("busybox"), None);
-    }
-
-    #[test]
-    fn only_lower_case_sha256_is_a_digest() {
-        assert!(digest_hex(DIGEST).is_ok());
-        assert!(digest_hex("sha256:../../../../etc/passwd").is_err());
-        assert!(digest_hex(&DIGEST.to_uppercase()).is_err());
-        assert!(digest_hex("sha512:00").is_err());
-    }
 }
