@@ -57,7 +57,8 @@ impl<'a> Json<'a> {
         }
     }
 
-    fn items(self) -> Result<Vec<Json<'a>>, String> {
+    /// The items of a list; null has none.
+    pub(crate) fn items(self) -> Result<Vec<Json<'a>>, String> {
         match self.0.first() {
             Some(b'[') => Ok(parts(self.0).map(|(item, _)| Json(item)).collect()),
             Some(b'n') => Ok(Vec::new()),

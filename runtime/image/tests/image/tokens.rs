@@ -245,3 +245,18 @@ async fn a_place_that_blobs_are_moved_to_gets_no_credentials_and_may_want_a_toke
         assert!(matches!(request.header("authorization"), None | Some("Bearer of the store")), "{request:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_wants_fewer_requests_for_tokens_is_asked_again() {
+    for status in [429, 500, 503] {
+        let asked = AtomicUsize::new(0);
+        let server = guarded(401, &["Bearer realm=\"REALM\""], move |request| {
+            match asked.fetch_add(1, Ordering::SeqCst) {
+                0 => reply(status, "slow down").with("retry-after", "0"),
+                _ => token(request),
+            }
+        })
+        .await;
+        Node::new().pull(&reference(&server)).await.unwrap();
+    }
+}
