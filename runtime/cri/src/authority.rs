@@ -1,10 +1,12 @@
 //! A client's connection whose calls have an authority that the HTTP library takes.
 //!
-//! gRPC's C core, and with it Python, C++, Ruby and PHP, sends the path of a unix socket as the authority, percent-encoded. URIs may have
-//! that (RFC 3986, section 3.2.2), but the library resets each such call. Nobody looks at the authority of a call on a unix socket, so this
-//! module replaces its percent signs while the bytes pass. The length stays, and with it the size of HPACK's table (RFC 7541).
+//! Clients send the path of a unix socket as the authority: gRPC's C core, and with it Python, C++, Ruby and PHP, percent-encoded, and so do
+//! grpc-go of some years where it dials by a dialer of its own; older ones send it as it is. URIs may have percent signs there (RFC 3986,
+//! section 3.2.2), but the library resets each such call. Nobody looks at the authority of a call on a unix socket, so this module
+//! replaces both signs by others while the bytes pass. The length stays, and with it the size of HPACK's table (RFC 7541).
 //!
-//! Only what a header block says in plain bytes is replaced. A value in Huffman's code stays: the C core does not send one.
+//! A value may be in Huffman's code (appendix B), as Go has it. Signs of six bits become others of six bits then, by one bit that is set when it
+//! is looked at: the bytes before it have passed.
 
 use std::io;
 use std::pin::Pin;
@@ -197,6 +199,7 @@ struct Block {
     is_literal: bool,
     is_authority: bool,
     is_huffman: bool,
+    code: Code,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -242,8 +245,10 @@ impl Block {
             }
             At::Name(left) => self.at = if left > 1 { At::Name(left - 1) } else { At::ValueLength },
             At::Value(left) => {
-                if self.is_authority && !self.is_huffman && *byte == b'%' {
-                    *byte = b'-';
+                match (self.is_authority, self.is_huffman) {
+                    (true, true) => self.code.mend(byte),
+                    (true, false) if matches!(*byte, b'%' | b'/') => *byte = b'-',
+                    _ => {}
                 }
                 self.at = if left > 1 { At::Value(left - 1) } else { At::Field };
             }
@@ -269,10 +274,50 @@ impl Block {
             }
             At::NameLength if value > 0 => At::Name(value),
             At::NameLength => At::ValueLength,
-            At::ValueLength if value > 0 => At::Value(value),
+            At::ValueLength if value > 0 => {
+                self.code = Code::default();
+                At::Value(value)
+            }
             At::ValueLength => At::Field,
             other => other,
         };
+    }
+}
+
+/// The place in a value in Huffman's code.
+#[derive(Debug, Default, Clone, Copy)]
+struct Code {
+    /// Bits of the letter that has begun, and how many they are.
+    bits: u16,
+    count: u32,
+    /// A letter has come of more than eight bits, which no path has.
+    is_lost: bool,
+}
+
+impl Code {
+    fn mend(&mut self, byte: &mut u8) {
+        for place in (0..8).rev() {
+            if self.is_lost {
+                return;
+            }
+            let bit = 1 << place;
+            self.bits = self.bits << 1 | u16::from(*byte & bit != 0);
+            self.count += 1;
+            // The beginning of a space (010100) and of a percent sign (010101), which become that of "-" (010110) and "." (010111); and a
+            // slash (011000), which becomes "3" (011001).
+            if matches!((self.count, self.bits), (5, 0b01010) | (6, 0b01_1000)) {
+                *byte |= bit;
+                self.bits |= 1;
+            }
+            // The codes of each length follow each other.
+            match (self.count, self.bits) {
+                (5, 0..=9) | (6, 20..=45) | (7, 92..=122) | (8, 248..=253) => {
+                    (self.bits, self.count) = (0, 0);
+                }
+                (9.., _) => self.is_lost = true,
+                _ => {}
+            }
+        }
     }
 }
 
@@ -302,6 +347,11 @@ mod tests {
         let mut frames = Frames::default();
         stream.chunks_mut(piece).for_each(|piece| frames.mend(piece));
         stream
+    }
+
+    fn from_hex(text: &str) -> Vec<u8> {
+        let digits = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+        (0..text.len()).step_by(2).map(digits).collect()
     }
 
     fn plain() -> Vec<u8> {
@@ -334,13 +384,51 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_another_code_or_not_understood_stays() {
-        let huffman = [&[0x41, 0x80 | 3][..], b"%%%"].concat();
-        let endless = [&[0x41, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff][..], b"%%%"].concat();
-        for payload in [huffman, endless] {
-            let sent = stream(&[frame(HEADERS, 4, &payload)]);
-            assert_eq!(mended(sent.clone(), 5), sent);
+    fn a_path_as_it_is_becomes_a_name() {
+        let of = |authority: &[u8]| stream(&[frame(HEADERS, 4, &block(authority))]);
+        assert_eq!(mended(of(b"/run/x.sock"), 4), of(b"-run-x.sock"));
+    }
+
+    #[test]
+    fn what_go_writes_in_huffmans_code_becomes_another_text_of_that_code() {
+        // By Go's `hpack`: the authority, and the same with "." for "%" and "3" for "/".
+        for (sent, wanted) in [
+            // "/run/podvisor/podvisor.sock"
+            ("62cb6a62b3c9dcc83d8c56793b9907b1741c9d7f", "66cb6a66b3c9dcc83d8cd6793b9907b1741c9d7f"),
+            // "%2Frun%2Fpodvisor%2Fpodvisor.sock"
+            (
+                "54586cb6a54586b3c9dcc83d8a8b0d6793b9907b1741c9d7",
+                "5c586cb6a5c586b3c9dcc83d8b8b0d6793b9907b1741c9d7",
+            ),
+            ("a0e41d139d09", "a0e41d139d09"),         // "localhost"
+            ("54401b11c44b8157", "5c401b31c44b815f"), // "%20a/b_c:1%"
+            ("607ffb8d827f", "647ffb8d827f"),         // "/a[b/c": what follows the bracket stays
+        ] {
+            let of = |value: &str| {
+                let value = from_hex(value);
+                let block =
+                    [&[0x83, 0x41, 0x80 | u8::try_from(value.len()).unwrap()], &value[..], &[0x41, 2], b"%/"];
+                stream(&[frame(HEADERS, 4, &block.concat()), frame(0, 1, &value)])
+            };
+            let then = |mut bytes: Vec<u8>| {
+                // A value after it is mended as plain bytes are.
+                let at = bytes.windows(2).position(|two| two == b"%/").unwrap();
+                bytes[at..at + 2].copy_from_slice(b"--");
+                bytes
+            };
+            let data = of(sent).len() - from_hex(sent).len();
+            let expected = [&then(of(wanted))[..data], &from_hex(sent)].concat();
+            for piece in [1, 2, 3, 5, 1000] {
+                assert_eq!(mended(of(sent), piece), expected, "{sent} in pieces of {piece}");
+            }
         }
+    }
+
+    #[test]
+    fn what_is_not_understood_stays() {
+        let endless = [&[0x41, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff][..], b"%%%"].concat();
+        let sent = stream(&[frame(HEADERS, 4, &endless)]);
+        assert_eq!(mended(sent.clone(), 5), sent);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::encoded::Encoded;
 use crate::requests;
 use crate::runtime::status::Node;
 use crate::scratch_disk::scratch_disk;
-use crate::stream::MESSAGE_BYTES_MAX;
+use crate::stream::{COMPRESSION, MESSAGE_BYTES_MAX};
 use crate::traced::Traced;
 use crate::transfers::Transfers;
 use crate::upstream::{Upstream, UpstreamConfig, WithUpstream};
@@ -33,6 +33,10 @@ use crate::upstream::{Upstream, UpstreamConfig, WithUpstream};
 /// Calls that one client may have open at once on one connection. The kubelet keeps one call per pod
 /// worker; a client beyond this waits for its own calls.
 const CALLS_PER_CONNECTION_MAX: u32 = 1024;
+
+/// Longest metadata of a call, bytes. The library has 16 KiB by itself, which callers' credentials and traces may reach; Go's server takes
+/// 16 MiB, which no caller does.
+const METADATA_BYTES_MAX: u32 = 1 << 20;
 
 /// Clients that say nothing are asked whether they are still there this often: a dead one must not
 /// hold its calls for ever.
@@ -108,21 +112,26 @@ pub async fn serve(
         stopping.send_replace(true);
     };
     let runtime = RuntimeServiceServer::new(cri.clone())
+        .accept_compressed(COMPRESSION)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let images = ImageServiceServer::new(cri.clone())
+        .accept_compressed(COMPRESSION)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let old_runtime = v1alpha2::runtime_service_server::RuntimeServiceServer::new(cri.clone())
+        .accept_compressed(COMPRESSION)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let transfers =
         Transfers::new(cri.images.clone(), Arc::clone(&cri.stopping), cri.upstream.clone()).server();
     let old_images = v1alpha2::image_service_server::ImageServiceServer::new(cri)
+        .accept_compressed(COMPRESSION)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let serving = transport::Server::builder()
         .max_concurrent_streams(CALLS_PER_CONNECTION_MAX)
+        .http2_max_header_list_size(METADATA_BYTES_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE))
         .layer(layer_fn(Traced))
         .layer(layer_fn(Deadlines))

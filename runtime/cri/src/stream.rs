@@ -5,9 +5,13 @@
 use std::pin::Pin;
 
 use prost::Message;
+use tonic::codec::CompressionEncoding;
 
 /// Longest message either way, bytes: what the kubelet's client allows (cri-client `maxMsgSize`).
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
+
+/// The compression of requests that is taken, as containerd takes it. Answers are not compressed: their way is short.
+pub(crate) const COMPRESSION: CompressionEncoding = CompressionEncoding::Gzip;
 
 /// The answer of a streaming RPC.
 pub(crate) type Streamed<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, tonic::Status>> + Send>>;

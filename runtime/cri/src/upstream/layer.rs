@@ -19,7 +19,7 @@ use super::lists::RawStream;
 use super::raw::Raw;
 use super::route::{Call, Listed, Route};
 use super::sides::{Ours, Sides};
-use crate::stream::MESSAGE_BYTES_MAX;
+use crate::stream::{COMPRESSION, MESSAGE_BYTES_MAX};
 
 /// The CRI services of this daemon, with an upstream behind them or without.
 #[derive(Clone, Debug)]
@@ -58,6 +58,7 @@ where
 
 async fn answer(call: Call, sides: Sides, request: http::Request<Body>) -> http::Response<Body> {
     let mut server = Grpc::new(Raw)
+        .accept_compressed(COMPRESSION)
         .max_decoding_message_size(MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let rpc = call.rpc;

@@ -1,5 +1,7 @@
 //! RPCs that are not about one pod, ids that are not there, and RPCs that this version does not have.
 
+use std::path::Path;
+
 use proto_cri::v1;
 use tests_e2e::Host;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -72,39 +74,91 @@ fn frame(kind: u8, flags: u8, number: u8, payload: &[u8]) -> Vec<u8> {
     [&[0, length[0], length[1], kind, flags, 0, 0, 0, number], payload].concat()
 }
 
-/// A call of Version in bytes, with this authority. A client library sends none that is not a host's.
-fn version_call(authority: &str) -> Vec<u8> {
-    let text = |head: u8, text: &str| [&[head, u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    // Fields by HPACK's static table (RFC 7541, appendix A): POST, http, a path, the authority, a content type.
-    let fields = [
-        vec![0x83, 0x86],
-        text(0x44, "/runtime.v1.RuntimeService/Version"),
-        text(0x41, authority),
-        text(0x5f, "application/grpc"),
-        [text(0x40, "te"), text(8, "trailers")[1..].to_vec()].concat(),
-    ];
+/// A field with a name of HPACK's static table (RFC 7541, appendix A), or with a new one.
+fn field(index: u8, name: &str, value: &[u8], is_huffman: bool) -> Vec<u8> {
+    // Seven bits at a time, the lowest first.
+    let bits = |length: usize, shift: u32| u8::try_from(length >> shift & 0x7f).unwrap();
+    let length = |length: usize| match length.checked_sub(127) {
+        None => vec![bits(length, 0)],
+        Some(more) => vec![127, bits(more, 0) | 0x80, bits(more, 7) | 0x80, bits(more, 14)],
+    };
+    let mut of_value = length(value.len());
+    of_value[0] |= if is_huffman { 0x80 } else { 0 };
+    let of_name =
+        if name.is_empty() { Vec::new() } else { [length(name.len()), name.as_bytes().to_vec()].concat() };
+    [vec![0x40 | index], of_name, of_value, value.to_vec()].concat()
+}
+
+/// A call of Version in bytes, with these fields beside those that it has to have. A client library sends no authority that is not a host's.
+fn version_call(fields: &[Vec<u8>], message: &[u8]) -> Vec<u8> {
+    // POST, http, a path; a content type.
+    let first = [vec![0x83, 0x86], field(4, "", b"/runtime.v1.RuntimeService/Version", false)].concat();
+    let last = [field(0x1f, "", b"application/grpc", false), field(0, "te", b"trailers", false)].concat();
+    let block = [first, fields.concat(), last].concat();
+    let mut pieces: Vec<Vec<u8>> = block.chunks(16_000).map(<[u8]>::to_vec).collect();
+    let (last, first) = (pieces.len() - 1, pieces.remove(0));
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    [preface, frame(4, 0, 0, &[]), frame(1, 4, 1, &fields.concat()), frame(0, 1, 1, &[0; 5])].concat()
+    let end = |number| if number == last { 4 } else { 0 };
+    let continued = pieces.iter().enumerate().map(|(number, piece)| frame(9, end(number + 1), 1, piece));
+    let continued: Vec<u8> = continued.flatten().collect();
+    [preface, frame(4, 0, 0, &[]), frame(1, end(0), 1, &first), continued, frame(0, 1, 1, message)].concat()
+}
+
+/// Sends a call, and reads the first byte of its answer's fields, that of a status, and the bytes of its message.
+async fn answer(socket: &Path, call: &[u8]) -> (u8, usize) {
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    stream.write_all(call).await.unwrap();
+    let (mut first, mut bytes) = (None, 0);
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.unwrap();
+        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
+        stream.read_exact(&mut payload).await.unwrap();
+        match head[3] {
+            3 | 7 => panic!("the call is reset: {payload:?}"),
+            0 => bytes += payload.len(),
+            1 => drop(first.get_or_insert(payload[0])),
+            _ => {}
+        }
+        if head[4] & 1 != 0 && head[3] < 2 {
+            return (first.unwrap(), bytes);
+        }
+    }
 }
 
 #[tokio::test]
 async fn a_client_whose_authority_is_the_path_of_the_socket_is_served() {
     let Some(host) = Host::start().await else { return };
-    // As gRPC's C core has it, and so Python, C++, Ruby and PHP.
-    let authority = host.daemon.socket().display().to_string().replace('/', "%2F");
-    let mut stream = UnixStream::connect(host.daemon.socket()).await.unwrap();
-    stream.write_all(&version_call(&authority)).await.unwrap();
-    let first = loop {
-        let mut head = [0; 9];
-        stream.read_exact(&mut head).await.unwrap();
-        let mut payload = vec![0; usize::from(head[1]) << 8 | usize::from(head[2])];
-        stream.read_exact(&mut payload).await.unwrap();
-        assert_ne!(head[3], 3, "the call is reset: {payload:?}");
-        if head[3] == 1 {
-            break payload[0];
-        }
-    };
-    // The field for status 200.
-    assert_eq!(first, 0x88);
+    let path = host.daemon.socket().display().to_string();
+    // As gRPC's C core has it, and so Python, C++, Ruby and PHP; as old clients in Go do; and as new ones in Go write it in Huffman's code
+    // ("%2Frun%2Fpodvisor%2Fpodvisor.sock").
+    let huffman = [
+        0x54, 0x58, 0x6c, 0xb6, 0xa5, 0x45, 0x86, 0xb3, 0xc9, 0xdc, 0xc8, 0x3d, 0x8a, 0x8b, 0x0d, 0x67, 0x93,
+        0xb9, 0x90, 0x7b, 0x17, 0x41, 0xc9, 0xd7,
+    ];
+    for authority in [
+        field(1, "", path.replace('/', "%2F").as_bytes(), false),
+        field(1, "", path.as_bytes(), false),
+        field(1, "", &huffman, true),
+    ] {
+        // 0x88 is the field for status 200.
+        let (status, bytes) = answer(host.daemon.socket(), &version_call(&[authority], &[0; 5])).await;
+        assert!(status == 0x88 && bytes > 5, "{status} {bytes}");
+    }
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_call_may_be_compressed_and_have_long_metadata() {
+    let Some(host) = Host::start().await else { return };
+    // An empty message by gzip.
+    let gzip = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let message = [&[1, 0, 0, 0, 20][..], &gzip].concat();
+    let encoding = field(0, "grpc-encoding", b"gzip", false);
+    let (status, bytes) = answer(host.daemon.socket(), &version_call(&[encoding], &message)).await;
+    assert!(status == 0x88 && bytes > 5, "{status} {bytes}");
+    let long = field(0, "x-long", &[b'x'; 300_000], false);
+    let (status, bytes) = answer(host.daemon.socket(), &version_call(&[long], &[0; 5])).await;
+    assert!(status == 0x88 && bytes > 5, "{status} {bytes}");
     host.stop().await.unwrap();
 }
