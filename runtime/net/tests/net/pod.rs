@@ -415,3 +415,27 @@ fn a_failed_setup_undoes_what_came_before() {
         assert_eq!(node.left_over(), Vec::<String>::new());
     });
 }
+
+#[test]
+fn real_plugins_make_a_pods_network_in_every_version() {
+    on_a_node(async |node| {
+        for version in ["", "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"] {
+            let version =
+                if version.is_empty() { String::new() } else { format!(r#""cniVersion":"{version}","#) };
+            node.write_network(&format!(
+                r#"{{{version}"name":"net","plugins":[{{"type":"bridge","bridge":"cni0","isGateway":true,
+                   "ipam":{{"type":"host-local","dataDir":"{}","subnet":"10.88.0.0/24","routes":[{{"dst":"0.0.0.0/0"}}]}}}}]}}"#,
+                node.leases().display()
+            ));
+            node.cni.status().await.unwrap();
+            let spec = PodNetworkSpec { port_mappings: Vec::new(), ..spec() };
+            let network = node.cni.setup(&spec).await.unwrap();
+            assert_eq!((network.interfaces.len(), network.ips.len()), (1, 1), "{version}");
+            let address = format!("{}/24", network.ips[0]);
+            assert_eq!(network.interfaces[0].addresses, [address], "{version}");
+            drop(network);
+            node.cni.teardown(&spec).await.unwrap();
+            assert_eq!(node.left_over(), Vec::<String>::new(), "{version}");
+        }
+    });
+}
