@@ -28,6 +28,10 @@ const PRIORITY_BYTES: usize = 5;
 
 /// Index of `:authority` in HPACK's static table (RFC 7541, appendix A).
 const AUTHORITY: usize = 1;
+
+/// The name itself, as the C core writes it, and in Huffman's code.
+const NAME: &[u8] = b":authority";
+const NAME_IN_CODE: &[u8] = &[0xb8, 0x3b, 0x53, 0x39, 0xec, 0x32, 0x7d, 0x7f];
 /// Longest integer that is followed: the library refuses longer header blocks anyway.
 const SHIFT_MAX: u32 = 21;
 
@@ -199,6 +203,8 @@ struct Block {
     is_literal: bool,
     is_authority: bool,
     is_huffman: bool,
+    /// The name that a new one is compared with.
+    name: &'static [u8],
     code: Code,
 }
 
@@ -243,7 +249,11 @@ impl Block {
                 self.is_huffman = *byte & 0x80 != 0;
                 self.begin(*byte, 7);
             }
-            At::Name(left) => self.at = if left > 1 { At::Name(left - 1) } else { At::ValueLength },
+            At::Name(left) => {
+                let place = self.name.len().wrapping_sub(left);
+                self.is_authority &= self.name.get(place) == Some(&*byte);
+                self.at = if left > 1 { At::Name(left - 1) } else { At::ValueLength };
+            }
             At::Value(left) => {
                 match (self.is_authority, self.is_huffman) {
                     (true, true) => self.code.mend(byte),
@@ -272,7 +282,11 @@ impl Block {
                 self.is_authority = value == AUTHORITY;
                 if value == 0 { At::NameLength } else { At::ValueLength }
             }
-            At::NameLength if value > 0 => At::Name(value),
+            At::NameLength if value > 0 => {
+                self.name = if self.is_huffman { NAME_IN_CODE } else { NAME };
+                self.is_authority = self.name.len() == value;
+                At::Name(value)
+            }
             At::NameLength => At::ValueLength,
             At::ValueLength if value > 0 => {
                 self.code = Code::default();
@@ -380,6 +394,24 @@ mod tests {
         };
         for piece in [1, 2, 3, 7, 1000] {
             assert_eq!(mended(of(PATH), piece), of(&plain()), "pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn the_name_may_be_written_out() {
+        let named = |name: &[u8], code: u8, authority: &[u8]| {
+            let length = |text: &[u8]| u8::try_from(text.len()).unwrap();
+            let block =
+                [&[0x40, code | length(name)], name, &[length(authority)], authority, b"\x40\x01a\x02%b"];
+            stream(&[frame(HEADERS, 4, &block.concat())])
+        };
+        for piece in [1, 3, 1000] {
+            for (name, code) in [(NAME, 0), (NAME_IN_CODE, 0x80)] {
+                assert_eq!(mended(named(name, code, PATH), piece), named(name, code, &plain()));
+            }
+            for (other, code) in [(&b":authoritx"[..], 0), (b":authority2", 0), (b":auth", 0), (NAME, 0x80)] {
+                assert_eq!(mended(named(other, code, PATH), piece), named(other, code, PATH));
+            }
         }
     }
 

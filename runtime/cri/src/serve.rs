@@ -30,8 +30,8 @@ use crate::traced::Traced;
 use crate::transfers::Transfers;
 use crate::upstream::{Upstream, UpstreamConfig, WithUpstream};
 
-/// Calls that one client may have open at once on one connection. The kubelet keeps one call per pod
-/// worker; a client beyond this waits for its own calls.
+/// Calls that one client may have open at once on one connection, and so those that it may take back at once before they were looked at:
+/// the library hangs up on a client after twenty. The kubelet keeps one call per pod worker; a client beyond this waits for its own calls.
 const CALLS_PER_CONNECTION_MAX: u32 = 1024;
 
 /// Longest metadata of a call, bytes. The library has 16 KiB by itself, which callers' credentials and traces may reach; Go's server takes
@@ -132,6 +132,7 @@ pub async fn serve(
     let serving = transport::Server::builder()
         .max_concurrent_streams(CALLS_PER_CONNECTION_MAX)
         .http2_max_header_list_size(METADATA_BYTES_MAX)
+        .http2_max_pending_accept_reset_streams(Some(CALLS_PER_CONNECTION_MAX as usize))
         .http2_keepalive_interval(Some(KEEPALIVE))
         .layer(layer_fn(Traced))
         .layer(layer_fn(Deadlines))

@@ -137,6 +137,7 @@ async fn a_client_whose_authority_is_the_path_of_the_socket_is_served() {
         0xb9, 0x90, 0x7b, 0x17, 0x41, 0xc9, 0xd7,
     ];
     for authority in [
+        field(0, ":authority", path.replace('/', "%2F").as_bytes(), false),
         field(1, "", path.replace('/', "%2F").as_bytes(), false),
         field(1, "", path.as_bytes(), false),
         field(1, "", &huffman, true),
