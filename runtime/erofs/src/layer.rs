@@ -7,7 +7,8 @@
 //! | anything else over anything | replaced with its subtree |
 //! | `.wh.name` | what lower layers have at `name` is gone; what this layer has there stays |
 //! | `.wh..wh..opq` | what lower layers have in the directory is gone; what this layer has there stays |
-//! | hard link | a second name for the target, which may come from a lower layer |
+//! | hard link | a second name for the target, which may come from a lower layer; attributes replaced, further extended ones kept |
+//! | root | nothing: the root of a container is the runtime's own directory, as with containerd and Docker |
 //!
 //! Whiteouts touch lower layers only, whatever their place in the archive: each name knows the layer it comes from.
 //! Parents that are symbolic links are followed inside the tree, as if the layer were unpacked on a disk below the
@@ -32,7 +33,7 @@ const WHITEOUT_META: &[u8] = b".wh..wh.";
 pub struct Entry {
     /// Path from the image's root, as the archive writes it.
     pub path: Vec<u8>,
-    /// Attributes; a hard link's and a whiteout's are ignored.
+    /// Attributes; a whiteout's and the root's are ignored.
     pub attributes: Attributes,
     /// Kind of the entry, with its content or target.
     pub kind: EntryKind,
@@ -81,7 +82,7 @@ impl Tree {
     fn apply(&mut self, path: &[u8], mut attributes: Attributes, kind: EntryKind) -> Result<(), Problem> {
         let parts = components(path)?;
         let Some((name, parents)) = parts.split_last() else {
-            return self.apply_root(attributes, &kind);
+            return apply_root(&kind);
         };
         if let Some(hidden) = name.strip_prefix(WHITEOUT) {
             return self.apply_whiteout(parents, name, hidden);
@@ -91,7 +92,10 @@ impl Tree {
             return Err(Problem::LinkTargetMissing(path.escape_ascii().to_string()));
         };
         let content = match kind {
-            EntryKind::HardLink(target) => return self.apply_link(directory, name, &target),
+            EntryKind::HardLink(target) => {
+                let node = self.apply_link(directory, name, &target)?;
+                return self.set_attributes(node, attributes);
+            }
             EntryKind::Directory => {
                 if let Some(link) = self.lookup(directory, name)
                     && self.entries(link.node).is_some()
@@ -119,17 +123,8 @@ impl Tree {
         self.bind(directory, name, node)
     }
 
-    fn apply_root(&mut self, attributes: Attributes, kind: &EntryKind) -> Result<(), Problem> {
-        if !matches!(kind, EntryKind::Directory) {
-            return Err(Problem::RootNotDirectory);
-        }
-        attributes.check()?;
-        self.charge(attributes.bytes())?;
-        self.nodes[ROOT].attributes = attributes;
-        Ok(())
-    }
-
-    fn apply_link(&mut self, directory: NodeId, name: &[u8], target: &[u8]) -> Result<(), Problem> {
+    /// Returns the node that has one more name now.
+    fn apply_link(&mut self, directory: NodeId, name: &[u8], target: &[u8]) -> Result<NodeId, Problem> {
         let shown = || target.escape_ascii().to_string();
         let parts = components(target)?;
         let Some((last, parents)) = parts.split_last() else {
@@ -142,7 +137,22 @@ impl Tree {
         if self.entries(link.node).is_some() {
             return Err(Problem::LinkTargetDirectory(shown()));
         }
-        self.bind(directory, name, link.node)
+        self.bind(directory, name, link.node)?;
+        Ok(link.node)
+    }
+
+    /// Sets what a hard link's entry says of its target, as other unpackers do.
+    fn set_attributes(&mut self, node: NodeId, mut attributes: Attributes) -> Result<(), Problem> {
+        self.charge(attributes.bytes())?;
+        let node = &mut self.nodes[node];
+        if matches!(node.content, Content::Symlink(_)) {
+            attributes.mode = node.attributes.mode;
+        }
+        for (name, value) in std::mem::take(&mut node.attributes.xattrs) {
+            attributes.xattrs.entry(name).or_insert(value);
+        }
+        node.attributes = attributes;
+        Ok(())
     }
 
     fn apply_whiteout(&mut self, parents: &[&[u8]], name: &[u8], hidden: &[u8]) -> Result<(), Problem> {
@@ -190,6 +200,10 @@ impl Tree {
         self.cleared.insert(directory);
         kept
     }
+}
+
+fn apply_root(kind: &EntryKind) -> Result<(), Problem> {
+    if matches!(kind, EntryKind::Directory) { Ok(()) } else { Err(Problem::RootNotDirectory) }
 }
 
 #[cfg(test)]
@@ -326,6 +340,19 @@ mod tests {
     }
 
     #[test]
+    fn a_hard_links_attributes_are_those_of_all_names() {
+        let mut named = file("a", 1);
+        named.attributes.xattrs = BTreeMap::from([(b"user.a".to_vec(), b"1".to_vec())]);
+        let mut second = link("b", "a");
+        second.attributes = Attributes { mode: 0o4755, uid: 7, ..Attributes::default() };
+        let tree = stacked([vec![named, second, symlink("s", "a"), link("t", "s")]]).unwrap();
+        let of = |name: &[u8]| &tree.nodes[tree.lookup(ROOT, name).unwrap().node].attributes;
+        assert_eq!((of(b"a").mode, of(b"a").uid), (0o4755, 7));
+        assert_eq!(of(b"b").xattrs.len(), 1);
+        assert_eq!(of(b"s").mode, 0o777);
+    }
+
+    #[test]
     fn a_hard_link_to_nothing_or_to_a_directory_is_refused() {
         assert_eq!(problem([vec![link("b", "a")]]), Problem::LinkTargetMissing("a".into()));
         assert_eq!(problem([vec![directory("a"), link("b", "a")]]), Problem::LinkTargetDirectory("a".into()));
@@ -385,11 +412,12 @@ mod tests {
     }
 
     #[test]
-    fn the_root_takes_attributes_but_stays_a_directory() {
+    fn the_root_stays_the_runtimes_own_directory() {
         let mut root = directory("./");
-        root.attributes.mode = 0o711;
+        root.attributes.mode = 0o700;
+        root.attributes.uid = 7;
         let tree = stacked([vec![root]]).unwrap();
-        assert_eq!(tree.nodes[ROOT].attributes.mode, 0o711);
+        assert_eq!(tree.nodes[ROOT].attributes, Attributes::default());
         assert_eq!(problem([vec![file(".", 1)]]), Problem::RootNotDirectory);
     }
 

@@ -59,8 +59,19 @@ impl fmt::Display for Descriptor {
 pub(crate) struct Manifest {
     pub(crate) config: Descriptor,
     pub(crate) layers: Vec<Descriptor>,
-    /// An index has named the image for this platform: whatever its config says.
-    pub(crate) has_platform: bool,
+    /// How the image was chosen.
+    pub(crate) chosen: Chosen,
+}
+
+/// How an image was chosen: what its config says of its platform counts accordingly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chosen {
+    /// By an index that names it for this platform. What the config says does not count.
+    ByIndex,
+    /// By an index that says nothing of it, so that the config decides.
+    ByConfig,
+    /// By its own name. Builders get architectures wrong, so that another one is no more than a warning, as with containerd.
+    ByName,
 }
 
 /// A registry's document for a name.
@@ -178,7 +189,7 @@ fn check(what: &str, manifest: &Fields<'_>, limits: &Limits) -> Result<Manifest,
         }
         layers.push(found);
     }
-    Ok(Manifest { config, layers, has_platform: false })
+    Ok(Manifest { config, layers, chosen: Chosen::ByConfig })
 }
 
 fn is_layer(media_type: &str) -> bool {

@@ -36,6 +36,11 @@ impl Platform {
         self
     }
 
+    /// Whether the image is for Linux, on whatever processor.
+    pub(crate) fn is_linux(&self) -> bool {
+        self.os == "linux"
+    }
+
     /// How well the platform fits a node whose processor has this level: a higher one is better, and none does not fit. Programs of 32
     /// bits run, too.
     pub(crate) fn rank(&self, level: u8) -> Option<u8> {

@@ -27,7 +27,7 @@ use crate::fetch::{self, Fetch};
 use crate::files;
 use crate::layer::{Budget, ExpectedLayer, Places};
 use crate::limits::Limits;
-use crate::manifest::{self, Choice, Descriptor, Document, Manifest};
+use crate::manifest::{self, Choice, Chosen, Descriptor, Document, Manifest};
 use crate::name::{Name, digest_hex};
 use crate::progress::{Progress, PullState};
 use crate::registry::{Credentials, Registry, RegistryConfig};
@@ -151,7 +151,7 @@ impl Pull {
         let what = format!("manifest {}", self.shown);
         let (bytes, digest) = self.source.manifest(None).await?;
         match manifest::parse(&what, &bytes, &self.limits)? {
-            Document::Image(manifest) => Ok((manifest, digest)),
+            Document::Image(manifest) => Ok((Manifest { chosen: Chosen::ByName, ..manifest }, digest)),
             Document::Index(choices) => Ok((self.choose(choices).await?, digest)),
         }
     }
@@ -190,7 +190,7 @@ impl Pull {
                     continue;
                 }
                 Ok(Document::Image(manifest)) if choice.is_named => {
-                    return Ok(Manifest { has_platform: true, ..manifest });
+                    return Ok(Manifest { chosen: Chosen::ByIndex, ..manifest });
                 }
                 // Its config says for which platform it is.
                 Ok(Document::Image(manifest)) => match self.config(&manifest).await {
@@ -208,7 +208,7 @@ impl Pull {
         Err(first_failure.unwrap_or(ImageError::Interrupted("choosing an image")))
     }
 
-    /// The image's config. Its platform counts where no index has named one.
+    /// The image's config, of a platform that counts as [`Chosen`] says.
     async fn config(&self, manifest: &Manifest) -> Result<Parsed, ImageError> {
         let (descriptor, sources) = (&manifest.config, Sources::default());
         let parsed = loop {
@@ -217,8 +217,12 @@ impl Pull {
                 other => break other?,
             }
         };
-        if !manifest.has_platform {
-            parsed.check_platform(&descriptor.to_string())?;
+        match (manifest.chosen, parsed.check_platform(&descriptor.to_string())) {
+            (Chosen::ByIndex, _) => {}
+            (Chosen::ByName, Err(error)) if parsed.platform.is_linux() => {
+                tracing::warn!(image = %self.shown, error = error.to_string(), "an image may not run here");
+            }
+            (Chosen::ByName | Chosen::ByConfig, checked) => checked?,
         }
         Ok(parsed)
     }

@@ -192,7 +192,7 @@ fn one_layer(
         let mode = if matches!(made.kind, Kind::Symlink(_)) { 0o777 } else { made.attributes.mode };
         let attributes = Attributes { mode, ..made.attributes.clone() };
         let one = Expected { attributes, kind: made.kind.clone(), file };
-        entries.push(Entry { path: path.clone(), attributes: made.attributes, kind });
+        entries.push(Entry { path: path.clone(), attributes: made.attributes.clone(), kind });
         expected.insert(path.clone(), one.clone());
         if matches!(made.kind, Kind::Directory) {
             continue;
@@ -201,7 +201,9 @@ fn one_layer(
             let other = join(parent.get(directories.as_slice()).as_slice(), &name);
             if other.len() <= 4000 && !expected.contains_key(&other) {
                 let kind = EntryKind::HardLink(path.clone());
-                entries.push(Entry { path: other.clone(), attributes: Attributes::default(), kind });
+                // As archivers write it.
+                let attributes = made.attributes.clone();
+                entries.push(Entry { path: other.clone(), attributes, kind });
                 expected.insert(other, one.clone());
             }
         }

@@ -200,9 +200,11 @@ impl Making<'_> {
         }
         let (name, parent) = target.split_last().unwrap();
         let link = self.spelt(parent, name);
-        self.model.link(path, &target);
-        // An archiver writes the target's mode, and some its size.
-        self.entries.push(Entry { path: spelt.to_vec(), link, mode: 0o444, ..plain(b'1') });
+        // An archiver writes the target's attributes. Where a builder writes others, all unpackers set these.
+        let entry =
+            Entry { path: spelt.to_vec(), link, mode: 0o444, owner: (3, 4), mtime: (5, 6), ..plain(b'1') };
+        self.model.link(path, &target, (entry.mode, entry.owner, entry.mtime));
+        self.entries.push(entry);
         true
     }
 

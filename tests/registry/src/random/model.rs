@@ -89,8 +89,8 @@ impl Model {
 
     /// Puts a new node at a path. A directory over a directory keeps what is in it.
     pub(crate) fn put(&mut self, path: &[Vec<u8>], node: Node) {
+        // The root is the runtime's own.
         if path.is_empty() {
-            self.root = node;
             return;
         }
         self.imply_parents(path);
@@ -114,10 +114,20 @@ impl Model {
         self.names.insert(path.to_vec(), self.nodes.len() - 1);
     }
 
-    /// Gives the node at `target` one more name.
-    pub(crate) fn link(&mut self, path: &[Vec<u8>], target: &[Vec<u8>]) {
+    /// Gives the node at `target` one more name, and the mode, owner and time of its entry.
+    pub(crate) fn link(
+        &mut self,
+        path: &[Vec<u8>],
+        target: &[Vec<u8>],
+        (mode, owner, mtime): (u32, (u32, u32), (i64, u32)),
+    ) {
         self.imply_parents(path);
         let node = self.names[target];
+        let named = &mut self.nodes[node];
+        (named.owner, named.mtime) = (owner, mtime);
+        if !matches!(named.kind, Kind::Symlink(_)) {
+            named.mode = mode;
+        }
         self.remove(path);
         self.names.insert(path.to_vec(), node);
     }
