@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use nix::sched::CloneFlags;
 use nix::unistd::{Gid, Uid};
-use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, Spec};
+use oci_spec::runtime::{LinuxNamespace, LinuxNamespaceType, PosixRlimitType, Spec};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit};
 
 use crate::cgroup::{self, Cgroup};
 use crate::exec::Exec;
 use crate::inside::{self, Entry, FAILED, Inside, SET_UP};
-use crate::launch::{self, Failure, Launch, LaunchKind, OpenFiles, Report};
+use crate::launch::{self, Failure, Launch, LaunchKind, ProcessLimit, Report};
 use crate::syscall;
 
 /// What the builder's process ends with.
@@ -53,8 +53,8 @@ fn build(socket: &UnixStream) -> Result<Outcome, Failure> {
     let agent = socket.try_clone().map_err(failed(read))?;
     let console = launch.console_socket.as_ref().map(UnixStream::connect).transpose();
     let console = console.map_err(failed("cannot reach the agent's socket for the terminal"))?;
-    if let Some(open_files) = launch.open_files {
-        raise_limit(open_files).map_err(failed("cannot set the limit of open files"))?;
+    for limit in &launch.limits {
+        set_limit(limit).map_err(|error| Failure::at(format!("cannot set {}", limit.resource), &error))?;
     }
     // The processes of the namespaces to join must not reach into this one meanwhile.
     nix::sys::prctl::set_dumpable(false).map_err(|errno| failed("cannot hide the builder")(errno.into()))?;
@@ -162,11 +162,29 @@ fn set_score(score: Option<i32>) -> Result<(), Failure> {
     set.map(drop).map_err(|error| Failure::at("cannot set oom_score_adj", &error))
 }
 
-/// Raises this process's own limit to the one of the container's process. In a user namespace the limit is set by
+/// Sets this process's own limit to the one of the container's process, which inherits it. In a user namespace a limit is set by
 /// the namespace's root, who may only lower it.
-fn raise_limit(open_files: OpenFiles) -> io::Result<()> {
-    let (current, maximum) = (Some(open_files.soft), Some(open_files.hard));
-    Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current, maximum })?)
+fn set_limit(limit: &ProcessLimit) -> io::Result<()> {
+    let resource = match limit.resource {
+        PosixRlimitType::RlimitCpu => Resource::Cpu,
+        PosixRlimitType::RlimitFsize => Resource::Fsize,
+        PosixRlimitType::RlimitData => Resource::Data,
+        PosixRlimitType::RlimitStack => Resource::Stack,
+        PosixRlimitType::RlimitCore => Resource::Core,
+        PosixRlimitType::RlimitRss => Resource::Rss,
+        PosixRlimitType::RlimitNproc => Resource::Nproc,
+        PosixRlimitType::RlimitNofile => Resource::Nofile,
+        PosixRlimitType::RlimitMemlock => Resource::Memlock,
+        PosixRlimitType::RlimitAs => Resource::As,
+        PosixRlimitType::RlimitLocks => Resource::Locks,
+        PosixRlimitType::RlimitSigpending => Resource::Sigpending,
+        PosixRlimitType::RlimitMsgqueue => Resource::Msgqueue,
+        PosixRlimitType::RlimitNice => Resource::Nice,
+        PosixRlimitType::RlimitRtprio => Resource::Rtprio,
+        PosixRlimitType::RlimitRttime => Resource::Rttime,
+    };
+    let (current, maximum) = (Some(limit.soft), Some(limit.hard));
+    Ok(rustix::process::setrlimit(resource, Rlimit { current, maximum })?)
 }
 
 /// Namespaces of the container's own, and those that it joins.

@@ -55,8 +55,8 @@ pub struct Launch {
     pub kind: LaunchKind,
     /// The listening unix socket that a terminal's master side is sent to; set if and only if there is a terminal.
     pub console_socket: Option<PathBuf>,
-    /// The process's limit of open files, if it has one of its own.
-    pub open_files: Option<OpenFiles>,
+    /// The process's own limits.
+    pub limits: Vec<ProcessLimit>,
     /// The process's filter of system calls.
     pub filter: Option<Arc<Filter>>,
 }
@@ -67,7 +67,7 @@ pub struct Launch {
 struct Line<Kind> {
     kind: Kind,
     console_socket: Option<PathBuf>,
-    open_files: Option<OpenFiles>,
+    limits: Vec<ProcessLimit>,
     filter: Option<FilterFollows>,
 }
 
@@ -88,23 +88,28 @@ pub enum LaunchKind {
     Exec(Box<Exec>),
 }
 
-/// A limit of open files: what setrlimit(2) takes for `RLIMIT_NOFILE`.
+/// A limit of a process: what setrlimit(2) takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OpenFiles {
+pub struct ProcessLimit {
+    /// The resource that is limited.
+    pub resource: PosixRlimitType,
     /// The limit in force.
     pub soft: u64,
     /// The limit up to which the process itself may raise the one in force.
     pub hard: u64,
 }
 
-impl OpenFiles {
-    /// The process's limit, if its specification has one.
-    pub fn of(process: &Process) -> Option<OpenFiles> {
-        let mut limits = process.rlimits().iter().flatten();
-        // The last one is in force.
-        let limit = limits.rfind(|limit| limit.typ() == PosixRlimitType::RlimitNofile)?;
-        Some(OpenFiles { soft: limit.soft(), hard: limit.hard() })
+impl ProcessLimit {
+    /// The limits of the process's specification, in its order: the last one of a resource is in force.
+    pub fn of(process: &Process) -> Vec<ProcessLimit> {
+        let limits = process.rlimits().iter().flatten();
+        let own = limits.map(|limit| ProcessLimit {
+            resource: limit.typ(),
+            soft: limit.soft(),
+            hard: limit.hard(),
+        });
+        own.collect()
     }
 }
 
@@ -116,7 +121,7 @@ impl Launch {
         let mut message = serde_json::to_vec(&Line {
             kind: &self.kind,
             console_socket: self.console_socket.clone(),
-            open_files: self.open_files,
+            limits: self.limits.clone(),
             filter: self.filter.as_ref().map(follows),
         })?;
         message.push(b'\n');
@@ -128,9 +133,9 @@ impl Launch {
     pub fn read(mut from: impl BufRead) -> io::Result<Launch> {
         let mut line = Vec::new();
         from.read_until(b'\n', &mut line)?;
-        let Line { kind, console_socket, open_files, filter } = serde_json::from_slice::<Line<_>>(&line)?;
+        let Line { kind, console_socket, limits, filter } = serde_json::from_slice::<Line<_>>(&line)?;
         let filter = filter.map(|follows| read_filter(follows, &mut from)).transpose()?.map(Arc::new);
-        Ok(Launch { kind, console_socket, open_files, filter })
+        Ok(Launch { kind, console_socket, limits, filter })
     }
 }
 
@@ -297,7 +302,7 @@ mod tests {
         let launch = Launch {
             kind: LaunchKind::Create(Box::new(spec)),
             console_socket: None,
-            open_files: Some(OpenFiles { soft: 1, hard: 2 }),
+            limits: vec![ProcessLimit { resource: PosixRlimitType::RlimitNofile, soft: 1, hard: 2 }],
             filter: Some(Arc::new(Filter { program: vec![b'\n'; PROGRAM_BYTES_MAX], flags: 4 })),
         };
         let null = std::fs::File::open("/dev/null").unwrap();

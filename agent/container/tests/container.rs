@@ -201,7 +201,7 @@ impl Bench {
     }
 
     fn launch(&self, kind: LaunchKind, filter: Option<Arc<Filter>>) -> Result<Running, Failure> {
-        let launch = Launch { kind, console_socket: None, open_files: None, filter };
+        let launch = Launch { kind, console_socket: None, limits: Vec::new(), filter };
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         let null = fs::File::open("/dev/null").unwrap();

@@ -3,6 +3,7 @@
 
 mod devices;
 mod mounts;
+mod process_limits;
 
 use crate::{
     Bandwidth, ContainerSpec, LayerLimits, NamespaceMode, PodSpec, SpecError, check_security, parse_signal,
@@ -91,6 +92,7 @@ impl ContainerSpec {
             parse_signal(signal)?;
         }
         self.resources.check()?;
+        process_limits::check(&self.process_limits)?;
         check_security::container(self, pod)
     }
 

@@ -28,10 +28,14 @@ pub struct ContainerSpec {
     pub working_dir: String,
     /// Added to the image's; later entries win.
     pub env: Vec<(String, String)>,
+    /// Names of variables that are taken away from the image's, and from those that every container has.
+    pub unset_env: Vec<String>,
     /// Labels, returned as they are.
     pub labels: BTreeMap<String, String>,
     /// Annotations, returned as they are.
     pub annotations: BTreeMap<String, String>,
+    /// Annotations that plugins of the node added or replaced; plugins alone see them.
+    pub plugin_annotations: BTreeMap<String, String>,
     /// Log file, relative to the pod's log directory. Without either nothing is logged.
     pub log_path: Option<String>,
     /// Keep stdin open for attach.
@@ -42,6 +46,8 @@ pub struct ContainerSpec {
     pub tty: bool,
     /// Limits.
     pub resources: Resources,
+    /// Limits of its processes; for those that are not named, every container has the same.
+    pub process_limits: Vec<ProcessLimit>,
     /// Users, capabilities, profiles.
     pub security: ContainerSecurity,
     /// Signal that asks it to end: a name with or without `SIG`, or a number. `None`: the image's, else SIGTERM.
@@ -110,6 +116,18 @@ pub struct Mount {
     pub image_user_specified: String,
     /// Image volume: what of it; empty for all.
     pub image_sub_path: String,
+}
+
+/// A limit of a container's processes (setrlimit(2)).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessLimit {
+    /// Its name, as in `RLIMIT_NOFILE`.
+    pub name: String,
+    /// The limit in force.
+    pub soft: u64,
+    /// The limit up to which a process may raise the one in force.
+    pub hard: u64,
 }
 
 /// A file system in the guest's memory, which the container's limit counts.

@@ -49,7 +49,7 @@ mod user;
 mod volume_cache;
 
 pub use bandwidth::Bandwidth;
-pub use container_spec::{ContainerSpec, Device, Mount, MountPropagation, Tmpfs};
+pub use container_spec::{ContainerSpec, Device, Mount, MountPropagation, ProcessLimit, Tmpfs};
 pub use error::SpecError;
 pub use exec_spec::ExecSpec;
 pub use exit_reason::{ExitReason, StartFailure, UnknownExitReason};

@@ -8,7 +8,7 @@ use agent_container::devices;
 use agent_container::exec::ExecTemplate;
 use agent_container::guest_devices;
 use agent_container::image_file;
-use agent_container::launch::{Launch, LaunchKind, OpenFiles};
+use agent_container::launch::{Launch, LaunchKind, ProcessLimit};
 use agent_container::limits;
 use agent_container::spec::{self, GuestParts};
 use agent_container::users::{self, GroupsPolicy, ResolvedUser};
@@ -105,7 +105,7 @@ async fn build(
         .map_err(container.io("make the standard streams"))?;
     let resources = spec.linux().as_ref().and_then(|linux| linux.resources().clone());
     let launch = Launch {
-        open_files: spec.process().as_ref().and_then(OpenFiles::of),
+        limits: spec.process().as_ref().map(ProcessLimit::of).unwrap_or_default(),
         kind: LaunchKind::Create(Box::new(spec)),
         console_socket: pending.console(),
         filter,

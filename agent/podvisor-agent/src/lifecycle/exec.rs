@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use agent_container::launch::{Launch, LaunchKind, OpenFiles};
+use agent_container::launch::{Launch, LaunchKind, ProcessLimit};
 use proto_agent::agent::ExecRequest;
 
 use crate::containers::{Container, ContainerError, Exec, Phase, check_id};
@@ -91,7 +91,7 @@ async fn launch(
     let (descriptors, pending) =
         stdio::make(stdio_spec, console).map_err(container.io("make the standard streams"))?;
     let launch = Launch {
-        open_files: OpenFiles::of(&exec.process),
+        limits: ProcessLimit::of(&exec.process),
         kind: LaunchKind::Exec(Box::new(exec)),
         console_socket: pending.console(),
         filter: template.filter(),

@@ -31,8 +31,8 @@ pub(crate) fn container_spec(config: v1::ContainerConfig) -> Result<ContainerSpe
         security: security::container_security(linux.security_context)?,
         stop_signal,
         mounts: config.mounts.into_iter().map(mount::mount_in).collect::<Result<_, _>>()?,
-        tmpfs: Vec::new(),
         devices: config.devices.into_iter().map(device).collect(),
+        ..ContainerSpec::default()
     })
 }
 

@@ -34,6 +34,7 @@ pub use guest_volumes::{
 pub use host_sockets::{HostSocketPlan, SOCKET_TOKEN_BYTES, SocketPlace, SocketToken};
 pub use linux::{MASKED_PATHS, READONLY_PATHS};
 pub use mounts::{DeclaredVolumePlan, ImageVolumePlan, share_name};
+pub(crate) use process::limit_type;
 
 use crate::container_path::normalized;
 use crate::{ContainerSpec, ImageConfig, PodSpec, Signal, SpecError, parse_signal};

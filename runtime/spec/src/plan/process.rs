@@ -1,6 +1,8 @@
 //! The container's first process: arguments, environment, directory, limits.
 
-use oci_spec::runtime::{PosixRlimitBuilder, PosixRlimitType, Process, ProcessBuilder, UserBuilder};
+use oci_spec::runtime::{
+    PosixRlimit, PosixRlimitBuilder, PosixRlimitType, Process, ProcessBuilder, UserBuilder,
+};
 
 use crate::capabilities::capabilities;
 use crate::{ContainerSecurity, ContainerSpec, ImageConfig, PodSpec, SpecError};
@@ -23,12 +25,6 @@ pub(super) fn process(
     let security = &container.security;
     let groups = security.supplemental_groups.iter().filter_map(|&id| u32::try_from(id).ok());
     let user = UserBuilder::default().additional_gids(groups.collect::<Vec<_>>()).build();
-    let rlimit = PosixRlimitBuilder::default()
-        .typ(PosixRlimitType::RlimitNofile)
-        .hard(OPEN_FILES_MAX)
-        .soft(OPEN_FILES)
-        .build()
-        .expect("all fields are set");
     let score = i32::try_from(container.resources.oom_score_adj).unwrap_or_default();
     let mut process = ProcessBuilder::default()
         .terminal(container.tty)
@@ -37,12 +33,32 @@ pub(super) fn process(
         .env(env(pod, container, image))
         .cwd(cwd(container, image)?)
         .capabilities(capabilities(security)?)
-        .rlimits(vec![rlimit])
+        .rlimits(limits(container))
         .no_new_privileges(security.no_new_privs)
         .build()
         .expect("every field of the process has a default");
     process.set_oom_score_adj(Some(score));
     Ok(process)
+}
+
+/// The limits that are asked for, and that of open files where it is not among them.
+fn limits(container: &ContainerSpec) -> Vec<PosixRlimit> {
+    let limit = |typ, soft, hard| {
+        let limit = PosixRlimitBuilder::default().typ(typ).soft(soft).hard(hard).build();
+        limit.expect("all fields are set")
+    };
+    let asked = container.process_limits.iter();
+    let mut limits: Vec<_> =
+        asked.filter_map(|asked| Some(limit(limit_type(&asked.name)?, asked.soft, asked.hard))).collect();
+    if !limits.iter().any(|limit| limit.typ() == PosixRlimitType::RlimitNofile) {
+        limits.push(limit(PosixRlimitType::RlimitNofile, OPEN_FILES, OPEN_FILES_MAX));
+    }
+    limits
+}
+
+/// The limit of this name, as in `RLIMIT_NOFILE`.
+pub(crate) fn limit_type(name: &str) -> Option<PosixRlimitType> {
+    name.parse().ok()
 }
 
 /// The user for the agent to look up.
@@ -79,7 +95,10 @@ fn env(pod: &PodSpec, container: &ContainerSpec, image: &ImageConfig) -> Vec<Str
     let asked = container.env.iter().map(|(key, value)| format!("{key}={value}"));
     let hostname = format!("HOSTNAME={}", pod.effective_hostname());
     let mut env: Vec<String> = vec![PATH.to_owned(), hostname];
-    for entry in image.env.iter().filter(|entry| !entry.contains('\0')).cloned().chain(asked) {
+    let is_unset = |entry: &String| container.unset_env.iter().any(|key| has_key(entry, key));
+    env.retain(|entry| !is_unset(entry));
+    let of_image = image.env.iter().filter(|entry| !entry.contains('\0') && !is_unset(entry)).cloned();
+    for entry in of_image.chain(asked) {
         let Some((key, _)) = entry.split_once('=') else { continue };
         match env.iter_mut().find(|known| has_key(known, key)) {
             Some(known) => *known = entry,

@@ -8,7 +8,7 @@ use oci_spec::runtime::{
 };
 use runtime_spec::{
     ContainerPlan, ContainerSecurity, ContainerSpec, Device, ExecPlan, ExecSpec, GuestPaths, ImageConfig,
-    Mount, MountPropagation, NamespaceMode, Namespaces, PodSecurity, PodSpec, Profile, Resources,
+    Mount, MountPropagation, NamespaceMode, Namespaces, PodSecurity, PodSpec, ProcessLimit, Profile, Resources,
     SeccompProfile, Signal, SpecError, Tmpfs,
 };
 
@@ -60,6 +60,32 @@ fn secured(security: ContainerSecurity) -> Spec {
 
 fn args(spec: &Spec) -> String {
     spec.process().as_ref().unwrap().args().as_ref().unwrap().join(" ")
+}
+
+#[test]
+fn variables_are_taken_away_from_the_images_and_not_from_those_that_are_asked_for() {
+    let image = ImageConfig { env: words("A=1 B=2 C=3"), ..image() };
+    let env = vec![("C".to_owned(), "9".to_owned())];
+    let unset = ["A", "C", "HOSTNAME"].map(str::to_owned).to_vec();
+    let oci = plan(&ContainerSpec { env, unset_env: unset, ..container() }, &image).oci;
+    let env = oci.process().as_ref().unwrap().env().clone().unwrap();
+    assert_eq!(env[1..], ["B=2", "C=9"]);
+    assert!(env[0].starts_with("PATH="));
+}
+
+#[test]
+fn limits_of_processes_are_those_asked_for_and_that_of_open_files() {
+    let limits = |asked: &[(&str, u64, u64)]| -> Vec<(String, u64, u64)> {
+        let limit = |&(name, soft, hard): &(&str, u64, u64)| ProcessLimit { name: name.into(), soft, hard };
+        let process_limits = asked.iter().map(limit).collect();
+        let oci = plan(&ContainerSpec { process_limits, ..container() }, &image()).oci;
+        let all = oci.process().as_ref().unwrap().rlimits().clone().unwrap();
+        all.iter().map(|limit| (limit.typ().to_string(), limit.soft(), limit.hard())).collect()
+    };
+    let open_files = ("RLIMIT_NOFILE".to_owned(), 1024, 1 << 20);
+    assert_eq!(limits(&[("RLIMIT_CORE", 0, 5)]), [("RLIMIT_CORE".to_owned(), 0, 5), open_files.clone()]);
+    assert_eq!(limits(&[]), vec![open_files]);
+    assert_eq!(limits(&[("RLIMIT_NOFILE", 7, 8)]), [("RLIMIT_NOFILE".to_owned(), 7, 8)]);
 }
 
 #[test]
