@@ -34,6 +34,7 @@ mod gate;
 mod image;
 mod image_service;
 mod metrics;
+mod nri;
 mod requests;
 mod runtime;
 mod runtime_service;
@@ -51,6 +52,7 @@ mod v1alpha2;
 
 pub use error::ERROR_DOMAIN;
 pub use exposition::{CONTENT_TYPE, Exposition};
+pub use nri::{NriPlugins, UnsupportedAdjustments};
 pub use runtime::status::{CONFIGURATION, CgroupDriver, ConfigurationView, Node, NodeNetwork};
 pub use runtime::watchdog::Watchdog;
 pub use serve::{Cri, ServeError, serve};

@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 use tracing::Span;
 
 use crate::error::PodError;
+use crate::plugins::Asking;
 
 /// The way of an answer. A caller that is gone does not stop the work.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, PodError>>;
@@ -20,11 +21,21 @@ pub(crate) struct Asked {
     pub(crate) waiting: Span,
 }
 
+/// A container that is to be made.
+#[derive(Debug)]
+pub(crate) struct NewContainerSpec {
+    /// The container's id, where somebody knows it already.
+    pub(crate) id: Option<String>,
+    pub(crate) spec: ContainerSpec,
+    /// Kept until the container is published.
+    pub(crate) asking: Option<Box<dyn Asking>>,
+}
+
 /// A request to a driver.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Makes a container and answers with its id.
-    CreateContainer(Box<ContainerSpec>, Reply<String>),
+    CreateContainer(Box<NewContainerSpec>, Reply<String>),
     /// Lets a created container's program run.
     StartContainer(String, Reply<()>),
     /// Changes nothing: the answer says that all that was asked before is done.

@@ -1,12 +1,14 @@
 //! The daemon's configuration of the node, as the pods need it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use runtime_image::Images;
 use runtime_net::Cni;
 use runtime_spec::{HandlerConfig, Kernel};
 
 use crate::installed::InstalledFile;
+use crate::plugins::Plugins;
 
 /// The rules for pods that are started. A pod that is there keeps those that it was started by.
 #[derive(Clone, Debug, Default)]
@@ -64,4 +66,6 @@ pub struct PodsConfig {
     pub images: Images,
     /// The node's networks.
     pub cni: Cni,
+    /// The node's plugins.
+    pub plugins: Arc<dyn Plugins>,
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use runtime_guest::FailureReason;
 use runtime_spec::{SpecError, StartFailure};
 
+use crate::plugins::PluginRefusal;
+
 /// The sort of a failure, for the caller's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodErrorKind {
@@ -99,6 +101,12 @@ pub(crate) fn chain_of(error: &(dyn Error + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+impl From<PluginRefusal> for PodError {
+    fn from(refusal: PluginRefusal) -> Self {
+        PodError::new(PodErrorKind::FailedPrecondition, refusal.0)
+    }
 }
 
 impl From<SpecError> for PodError {

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use oci_spec::runtime::Process;
 use runtime_spec::{ContainerSpec, ExitReason, Ledger, PodSpec, Resources, User};
 use serde::{Deserialize, Serialize};
 
@@ -109,6 +111,8 @@ pub struct ContainerView {
     pub volume_images: BTreeMap<usize, String>,
     /// Limits as they are now.
     pub resources: Resources,
+    /// The first process, resolved.
+    pub process: Arc<Process>,
 }
 
 /// Output and exit code of a command that ran in a container.

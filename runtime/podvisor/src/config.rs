@@ -17,6 +17,7 @@ pub(crate) mod command;
 mod file;
 pub(crate) mod filter;
 pub(crate) mod keys;
+mod nri;
 pub(crate) mod page;
 mod place;
 mod print;
@@ -37,6 +38,7 @@ use runtime_spec::{Kernel, TemplateScope, VolumeCache};
 use runtime_streaming::Tls;
 use serde::{Deserialize, Serialize};
 
+use self::nri::Nri;
 use self::traces::Traces;
 
 /// Read when no file is named; may be absent.
@@ -54,6 +56,7 @@ pub(crate) struct Config {
     pub(crate) metrics: Metrics,
     pub(crate) traces: Traces,
     pub(crate) log: Log,
+    pub(crate) nri: Nri,
     pub(crate) upstream: Upstream,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) handler: Vec<Handler>,

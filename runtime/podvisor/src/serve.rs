@@ -21,11 +21,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
-use runtime_cri::{Cri, Exposition, Watchdog};
+use runtime_cri::{Cri, Exposition, NriPlugins, Watchdog};
 use runtime_fail_points::{Point, pass};
 use runtime_image::Images;
 use runtime_net::{Cni, CniConfig};
-use runtime_pod::{InstalledFile, Kernels, Pods, PodsConfig};
+use runtime_pod::{InstalledFile, Kernels, NoPlugins, Pods, PodsConfig};
 use runtime_spec::Kernel;
 use runtime_streaming::Server;
 use runtime_traces::Traces;
@@ -143,10 +143,16 @@ async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
     let watchdog = Arc::<Watchdog>::default();
     let views = reload::publish_first(&loaded);
     let node = node::node(config, network.clone(), watchdog.clone(), views.subscribe());
-    let pods = Pods::open(pods_config(config, images.clone(), cni)?).await.context("opening the pods")?;
+    let plugins = plugins(config, args);
+    let pods_config = pods_config(config, images.clone(), cni, plugins.as_ref())?;
+    let pods = Pods::open(pods_config).await.context("opening the pods")?;
     if args.private {
         // Those of a command before, whose daemon was killed.
         remove_all(&pods).await?;
+    }
+    if let Some(plugins) = &plugins {
+        // Before the first call, so that no pod goes by those that are to hear of it.
+        serve_plugins(plugins, pods.clone(), config).await?;
     }
     info!(socket = %socket.display(), "serving");
     let cri = with_upstream(Cri::new(pods.clone(), images.clone(), node, streaming), config).await?;
@@ -165,6 +171,9 @@ async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
         }
     };
     runtime_cri::serve(cri, listener, stop).await?;
+    if let Some(plugins) = plugins {
+        plugins.close().await;
+    }
     // A socket file without a listener would make clients try to connect to it.
     let _ = pass(Point::ServeSocketRemove).and_then(|()| fs::remove_file(&socket));
     if args.private {
@@ -217,6 +226,25 @@ fn cni(config: &Config) -> anyhow::Result<Cni> {
     Ok(Cni::new(CniConfig { open_files_max: Some(open_files_max), ..config.cni.pod_networks() }))
 }
 
+/// The node's plugins, if there may be any. Those of a node have nothing to do with the pods of one command.
+fn plugins(config: &Config, args: Args) -> Option<NriPlugins> {
+    let wanted = config.nri.enabled && !args.private;
+    wanted.then(|| NriPlugins::new(config.nri(), config.nri.unsupported()))
+}
+
+/// Starts plugins and lets others connect. Where nobody named the socket and another process serves it, it is left to that, and pods go
+/// without plugins that connect.
+async fn serve_plugins(plugins: &NriPlugins, pods: Pods, config: &Config) -> anyhow::Result<()> {
+    match plugins.serve(pods).await {
+        Err(error) if error.is_taken() && config.nri.socket.is_none() => {
+            let error = format!("{:#}", anyhow!(error));
+            tracing::warn!(error, "plugins cannot connect; nri.socket names another socket for them");
+            Ok(())
+        }
+        served => Ok(served?),
+    }
+}
+
 /// Puts the node's other runtime behind the services, if there is one.
 async fn with_upstream(cri: Cri, config: &Config) -> anyhow::Result<Cri> {
     let Some(upstream) = config.upstream() else { return Ok(cri) };
@@ -226,7 +254,12 @@ async fn with_upstream(cri: Cri, config: &Config) -> anyhow::Result<Cri> {
 
 /// Resolves the configuration of pods. Files are opened here, so that a missing one stops the start and not the first
 /// pod's, and that an upgrade of the package changes nothing for a daemon that has not been restarted yet.
-fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<PodsConfig> {
+fn pods_config(
+    config: &Config,
+    images: Images,
+    cni: Cni,
+    plugins: Option<&NriPlugins>,
+) -> anyhow::Result<PodsConfig> {
     let keep = |what: &str, path: &Path| {
         InstalledFile::keep(path).with_context(|| format!("{what} is not at {}", path.display()))
     };
@@ -255,6 +288,10 @@ fn pods_config(config: &Config, images: Images, cni: Cni) -> anyhow::Result<Pods
         vmm_binary,
         images,
         cni,
+        plugins: match plugins {
+            Some(plugins) => Arc::new(plugins.clone()),
+            None => Arc::new(NoPlugins),
+        },
     })
 }
 

@@ -9,6 +9,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -151,6 +152,7 @@ async fn open(dir: &Path) -> anyhow::Result<Pods> {
             cache_dir: at("cache"),
             ..CniConfig::default()
         }),
+        plugins: Arc::new(runtime_pod::NoPlugins),
     })
     .await?)
 }

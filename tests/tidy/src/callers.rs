@@ -22,6 +22,7 @@ pub const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/cri/src/fuzz.rs", "entry points of tests/fuzz, a workspace of its own"),
     ("runtime/image/src/fuzz.rs", "entry points of tests/fuzz"),
     ("runtime/net/src/fuzz.rs", "entry points of tests/fuzz"),
+    ("runtime/nri/src/fuzz.rs", "entry points of tests/fuzz"),
     ("runtime/streaming/src/fuzz/", "entry points of tests/fuzz"),
     ("runtime/traces/src/fuzz.rs", "entry points of tests/fuzz"),
     ("runtime/traces/src/recorder.rs", "takes spans in tests of other crates, behind a feature"),

@@ -38,7 +38,8 @@ pub(crate) async fn create(
     Ok(v1::CreateContainerResponse { container_id })
 }
 
-async fn edits(
+/// What CDI devices stand for, within a bounded time.
+pub(crate) async fn edits(
     pool: &Pool,
     registry: &Registry,
     devices: Vec<DeviceName>,

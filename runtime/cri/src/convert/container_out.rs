@@ -116,6 +116,7 @@ mod tests {
             stop_signal: 15,
             volume_images: Default::default(),
             resources: Default::default(),
+            process: Default::default(),
         }
     }
 

@@ -161,6 +161,7 @@ impl Container {
                 .map(|volume| (volume.number, volume.image_id.clone()))
                 .collect(),
             resources: self.resources().clone(),
+            process: self.process.clone(),
         }
     }
 }

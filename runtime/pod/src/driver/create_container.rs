@@ -11,6 +11,7 @@ use super::step::Step;
 use super::volumes::PlacedVolumes;
 use crate::backend::FoundImage;
 use crate::clock;
+use crate::command::NewContainerSpec;
 use crate::container::mounts::volume_error_first;
 use crate::container::{Container, GUEST_PATHS, log, seccomp_file};
 use crate::error::PodError;
@@ -38,10 +39,11 @@ struct NewContainer {
 
 impl Driver {
     /// Makes a container and returns its id.
-    pub(super) async fn create_container(&mut self, spec: ContainerSpec) -> Result<String, PodError> {
+    pub(super) async fn create_container(&mut self, new: NewContainerSpec) -> Result<String, PodError> {
+        let NewContainerSpec { id, spec, asking: _asking } = new;
         self.containers.admit(&self.record.id, self.status.stage, &spec.name, spec.attempt)?;
         let image = self.node.backends.find_image(&spec.image)?;
-        let id = clock::new_id();
+        let id = id.unwrap_or_else(clock::new_id);
         spans::of_container(&id);
         let mut plan = ContainerPlan::resolve(&self.record.spec, &spec, &image.config, &id, &GUEST_PATHS)?;
         let unknown = spec.security.unknown_capabilities();

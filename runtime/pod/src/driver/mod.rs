@@ -43,6 +43,7 @@ use crate::counters;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::{self, Live};
 use crate::node::Node;
+use crate::plugins::Asking;
 use crate::plugs::Plugs;
 use crate::record::{PodRecord, PodStage, PodStatus, VmmProcess};
 use crate::roster::{Outcome, PodEntry};
@@ -86,6 +87,8 @@ pub(crate) struct Driver {
     full_disks: watch::Receiver<u32>,
     /// The template of the VM, until its first container is made.
     template: Option<Arc<Template>>,
+    /// Whether plugins have heard that the pod stops.
+    is_heard_to_stop: bool,
 }
 
 impl Driver {
@@ -117,6 +120,7 @@ impl Driver {
             lost: false,
             full_disks,
             template: None,
+            is_heard_to_stop: false,
         }
     }
 
@@ -149,8 +153,12 @@ impl Driver {
             Ok(ready) => Driver::ready(&node, &record, ready).await,
             Err(failed) => Err(failed),
         };
+        let outcome = match outcome {
+            Ok(driver) => driver.introduced().await,
+            Err(failed) => Err(failed),
+        };
         let failed = match outcome {
-            Ok(driver) => {
+            Ok((driver, _asking)) => {
                 counters::pod_started(&driver.status.phases);
                 driver.warn_of_settings();
                 driver.publish();
@@ -163,6 +171,22 @@ impl Driver {
         let (error, driver) = always(span!("undo"), Driver::undo_start(node, record, failed)).await;
         outcome_sender.send_replace(Some(Err(error)));
         driver
+    }
+
+    /// Asks plugins whether the pod may run. What is returned beside the driver is kept until the pod is published.
+    async fn introduced(self) -> Result<(Driver, Box<dyn Asking>), Failed> {
+        let asking = self.node.plugins.begin();
+        if asking.is_alone() {
+            return Ok((self, asking));
+        }
+        let asked = runtime_spans::step(span!("ask plugins"), asking.run_pod(&self.view())).await;
+        match asked {
+            Ok(()) => Ok((self, asking)),
+            Err(refusal) => {
+                let vm = self.live.as_ref().map(|live| live.vm.clone());
+                Err(Failed { error: refusal.into(), vm })
+            }
+        }
     }
 
     /// Warns of settings of the pod's network that its VM does not have.
@@ -276,7 +300,7 @@ impl Driver {
 
     async fn handle(&mut self, command: Command) -> ControlFlow<()> {
         match command {
-            Command::CreateContainer(spec, reply) => answer(reply, self.create_container(*spec).await),
+            Command::CreateContainer(new, reply) => answer(reply, self.create_container(*new).await),
             Command::StartContainer(id, reply) => answer(reply, self.start_container(&id).await),
             Command::TakeTurn(reply) => answer(reply, Ok(())),
             Command::UpdateContainer(id, update, reply) => {
@@ -319,10 +343,10 @@ impl Driver {
         self.node.records.settle_pod_status(&self.record.id, &self.status).await;
     }
 
-    /// Publishes how the pod is now.
-    pub(crate) fn publish(&self) {
+    /// How the pod is now.
+    fn view(&self) -> PodView {
         let (record, status) = (&self.record, &self.status);
-        let view = PodView {
+        PodView {
             id: record.id.clone(),
             spec: record.spec.clone(),
             state: if status.stage == PodStage::Ready { PodState::Ready } else { PodState::NotReady },
@@ -339,9 +363,14 @@ impl Driver {
             lost: self.lost,
             settings_passed_by: status.settings_passed_by.clone(),
             full_disks: self.live.as_ref().map_or(0, |_| *self.full_disks.borrow()),
-        };
+        }
+    }
+
+    /// Publishes how the pod is now.
+    pub(crate) fn publish(&self) {
+        let status = &self.status;
         self.node.roster.publish_pod(PodEntry {
-            view: Arc::new(view),
+            view: Arc::new(self.view()),
             commands: self.commands.clone(),
             live: self.live.clone(),
             phases: Arc::new(status.phases.clone()),

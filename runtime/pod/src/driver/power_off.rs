@@ -15,6 +15,7 @@ impl Driver {
     /// Ends what runs, lets the guest write its disks, and ends the VM.
     pub(super) async fn power_off(&mut self) -> Result<(), PodError> {
         let Some(live) = self.live.clone() else { return Ok(()) };
+        always(span!("kill the containers"), self.kill_containers(&live)).await;
         self.shut_guest_down(&live).await;
         self.stop_sockets().await;
         live::end(&*live.vm).await?;

@@ -53,6 +53,10 @@ impl Driver {
         self.save_status().await;
         self.publish();
         if let Some(live) = self.live.clone() {
+            always(span!("kill the containers"), self.kill_containers(&live)).await;
+        }
+        self.be_heard_to_stop().await;
+        if let Some(live) = self.live.clone() {
             self.shut_guest_down(&live).await;
         }
         self.stop_sockets().await;
@@ -83,9 +87,8 @@ impl Driver {
         }
     }
 
-    /// Kills the containers, and lets the guest write and let go its disks. Where it does not, its VMM is ended all the same.
-    pub(super) async fn shut_guest_down(&mut self, live: &Live) {
-        always(span!("kill the containers"), self.kill_containers(live)).await;
+    /// Lets the guest write and let go its disks. Where it does not, its VMM is ended all the same.
+    pub(super) async fn shut_guest_down(&self, live: &Live) {
         let shutdown = live.call("shutting the guest down", live.agent.shutdown());
         let shutdown = step(span!("shut the guest down"), shutdown);
         match tokio::time::timeout(SHUTDOWN_WITHIN, shutdown).await {
@@ -122,8 +125,17 @@ impl Driver {
         Ok(())
     }
 
+    /// Lets plugins hear once that the pod stops, unless its start is undone.
+    async fn be_heard_to_stop(&mut self) {
+        if self.status.stage == PodStage::Undoing || self.is_heard_to_stop || !self.node.plugins.hears() {
+            return;
+        }
+        self.is_heard_to_stop = true;
+        always(span!("let plugins hear"), self.node.plugins.pod_stops(&self.view())).await;
+    }
+
     /// Kills what runs and waits until its output is in the log, within a bound.
-    async fn kill_containers(&mut self, live: &Live) {
+    pub(super) async fn kill_containers(&mut self, live: &Live) {
         let may_run = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Unknown);
         let running = self.containers.ids_in(may_run);
         let kills = running.iter().map(|id| async move {

@@ -20,6 +20,7 @@ use crate::config::StartConfig;
 use crate::container::filters::Filters;
 use crate::error::{PodError, PodErrorKind};
 use crate::host::memory_events;
+use crate::plugins::Plugins;
 use crate::record::PodRecord;
 use crate::root_image::RootImage;
 use crate::roster::Roster;
@@ -44,6 +45,7 @@ pub(crate) struct Node {
     pub(crate) spares: Spares,
     pub(crate) root_image: Arc<RootImage>,
     pub(crate) filters: Filters,
+    pub(crate) plugins: Arc<dyn Plugins>,
 }
 
 impl Node {

@@ -56,12 +56,13 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
         start: StartRules::new(config.start),
         records: Records::new(store),
         pools,
-        roster: Roster::default(),
+        roster: Roster::heard_by(config.plugins.clone()),
         templates: Templates::default(),
         unclaimed: UnclaimedIds::default(),
         spares: Spares::default(),
         root_image: Arc::default(),
         filters: Filters::default(),
+        plugins: config.plugins,
     })
 }
 

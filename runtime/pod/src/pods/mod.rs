@@ -4,6 +4,7 @@
 //! what a restarted daemon does, `roster/` for what is read.
 
 mod ask;
+mod asked;
 mod figures;
 mod health;
 mod power_off;
@@ -19,7 +20,7 @@ use tracing::Span;
 use self::ask::{ask, detached, recovered, still_recovering};
 use crate::capacity::room;
 use crate::clock;
-use crate::command::{Command, Reply};
+use crate::command::{Command, NewContainerSpec, Reply};
 use crate::config::{PodsConfig, StartConfig};
 use crate::container::{admission, log, stop};
 use crate::driver::Driver;
@@ -198,7 +199,14 @@ impl Pods {
     /// cannot build it.
     pub async fn create_container(&self, pod_id: &str, spec: ContainerSpec) -> Result<String, PodError> {
         let entry = self.pod_entry(pod_id)?;
-        ask(&entry, |reply| Command::CreateContainer(Box::new(spec), reply)).await
+        spans::of_pod(&entry.view.id);
+        recovered(&entry).await?;
+        let asking = self.node.plugins.begin();
+        if !asking.is_alone() {
+            return detached(asked::create_container(self.node.clone(), entry, spec, asking)).await;
+        }
+        let new = Box::new(NewContainerSpec { id: None, spec, asking: Some(asking) });
+        ask(&entry, |reply| Command::CreateContainer(new, reply)).await
     }
 
     /// Lets a created container's program run.
@@ -208,6 +216,9 @@ impl Pods {
     pub async fn start_container(&self, container_id: &str) -> Result<(), PodError> {
         let container = self.container_entry(container_id)?.view;
         let entry = self.pod_entry(&container.pod_id)?;
+        if self.node.plugins.hears() {
+            return detached(asked::start_container(self.node.clone(), entry, container)).await;
+        }
         ask(&entry, |reply| Command::StartContainer(container.id.clone(), reply)).await
     }
 
@@ -217,6 +228,19 @@ impl Pods {
     /// # Errors
     /// The limits make no sense, the pod's VM cannot hold them, or the guest refuses; then all is as it was.
     pub async fn update_container(&self, container_id: &str, update: Resources) -> Result<(), PodError> {
+        let container = self.container_entry(container_id)?.view;
+        let entry = self.pod_entry(&container.pod_id)?;
+        if self.node.plugins.hears() {
+            return detached(asked::update_container(self.node.clone(), entry, container, update)).await;
+        }
+        self.limit_container(container_id, update).await
+    }
+
+    /// Changes the limits of a container as [`Pods::update_container`] does, without asking plugins: one of them wants it.
+    ///
+    /// # Errors
+    /// See [`Pods::update_container`].
+    pub async fn limit_container(&self, container_id: &str, update: Resources) -> Result<(), PodError> {
         let container = self.container_entry(container_id)?.view;
         let entry = self.pod_entry(&container.pod_id)?;
         ask(&entry, |reply| Command::UpdateContainer(container.id.clone(), Box::new(update), reply)).await
@@ -234,6 +258,9 @@ impl Pods {
     ) -> Result<(), PodError> {
         let entry = self.pod_entry(pod_id)?;
         let update = Box::new((resources, overhead));
+        if self.node.plugins.hears() {
+            return detached(asked::update_pod(self.node.clone(), entry, update)).await;
+        }
         ask(&entry, |reply| Command::UpdatePod(update, reply)).await
     }
 

@@ -15,14 +15,16 @@ pub(crate) use self::entry::{ContainerEntry, Outcome, PodEntry};
 use self::events::{Event, EventKind, EventSender, Events};
 use crate::clock;
 use crate::error::{PodError, PodErrorKind};
+use crate::plugins::Plugins;
 use crate::usage::Known;
 use crate::view::{ContainerView, PodState, PodView};
 
 /// Pods and containers as they are now, and the names that are taken.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Roster {
     state: RwLock<State>,
     event_sender: EventSender,
+    plugins: Arc<dyn Plugins>,
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +82,11 @@ pub(crate) enum Reservation {
 }
 
 impl Roster {
+    /// An empty roster, of whose changes these plugins hear.
+    pub(crate) fn heard_by(plugins: Arc<dyn Plugins>) -> Roster {
+        Roster { state: RwLock::default(), event_sender: EventSender::default(), plugins }
+    }
+
     /// Reserves the pod's name and room for its scratch disk, or joins an identical call. A new pod has the id that `id` returns.
     pub(crate) fn reserve(
         &self,
@@ -142,13 +149,13 @@ impl Roster {
         let mut state = self.write();
         let before = state.pods.insert(view.id.clone(), entry);
         let kinds = events::of_pod(before.map(|entry| entry.view.state), view.state);
-        self.send_events(&state, &view.id, kinds, Some(&view));
+        self.send_events(&state, kinds, Some(&view), None);
     }
 
     pub(crate) fn withdraw_pod(&self, id: &str) {
         let mut state = self.write();
         if let Some(entry) = state.pods.remove(id) {
-            self.send_events(&state, id, &[EventKind::Deleted], Some(&entry.view));
+            self.send_events(&state, &[EventKind::Deleted], Some(&entry.view), None);
         }
     }
 
@@ -157,14 +164,15 @@ impl Roster {
         let mut state = self.write();
         let before = state.containers.insert(view.id.clone(), entry);
         let kinds = events::of_container(before.map(|entry| entry.view.state), view.state);
-        self.send_events(&state, &view.id, kinds, state.pods.get(&view.pod_id).map(|pod| &pod.view));
+        let pod = state.pods.get(&view.pod_id).map(|pod| &pod.view);
+        self.send_events(&state, kinds, pod, Some(&view));
     }
 
     pub(crate) fn withdraw_container(&self, id: &str) {
         let mut state = self.write();
         if let Some(entry) = state.containers.remove(id) {
             let pod = state.pods.get(&entry.view.pod_id).map(|pod| &pod.view);
-            self.send_events(&state, id, &[EventKind::Deleted], pod);
+            self.send_events(&state, &[EventKind::Deleted], pod, Some(&entry.view));
         }
     }
 
@@ -175,11 +183,25 @@ impl Roster {
 
     /// Sends the events of what has just been published, under the same lock, so that events come in the order
     /// of the changes. A container whose pod is not listed yet is one that a starting daemon takes up.
-    fn send_events(&self, state: &State, id: &str, kinds: &[EventKind], pod: Option<&Arc<PodView>>) {
-        let Some(pod) = pod.filter(|_| self.event_sender.is_heard()) else { return };
+    fn send_events(
+        &self,
+        state: &State,
+        kinds: &[EventKind],
+        pod: Option<&Arc<PodView>>,
+        container: Option<&Arc<ContainerView>>,
+    ) {
+        let Some(pod) = pod else { return };
+        if self.plugins.hears() {
+            for kind in kinds {
+                self.plugins.notice(*kind, pod, container.map(Arc::as_ref));
+            }
+        }
+        if !self.event_sender.is_heard() {
+            return;
+        }
         for kind in kinds {
             self.event_sender.send(Event {
-                id: id.to_owned(),
+                id: container.map_or(&pod.id, |container| &container.id).clone(),
                 kind: *kind,
                 at_ns: clock::now_ns(),
                 pod: pod.clone(),

@@ -8,7 +8,7 @@ use super::{World, container, pod};
 use crate::{AttachRequest, ContainerState};
 
 /// The calls that the test below makes.
-const CALLS: [&str; 20] = [
+const CALLS: [&str; 21] = [
     "pod",
     "pod_with_containers",
     "phases",
@@ -20,6 +20,7 @@ const CALLS: [&str; 20] = [
     "start_container",
     "container",
     "update_container",
+    "limit_container",
     "update_pod",
     "check_running",
     "exec_sync",
@@ -57,6 +58,7 @@ async fn every_call_takes_the_beginning_of_an_id() {
     let limits = Resources { memory_limit_bytes: 64 << 20, ..Resources::default() };
     is("update_container", pods.update_container(id, limits).await);
     assert_eq!(pods.container(id).unwrap().resources.memory_limit_bytes, 64 << 20);
+    is("limit_container", pods.limit_container(id, Resources::default()).await);
     is("update_pod", pods.update_pod(short, Resources::default(), Resources::default()).await);
     is("check_running", pods.check_running(id));
     let echo = || vec!["echo".to_owned(), "x".to_owned()];

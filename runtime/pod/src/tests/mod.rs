@@ -15,6 +15,7 @@ mod leases;
 mod mounts;
 mod out_of_memory;
 mod output;
+mod plugins;
 mod power_off;
 mod process;
 mod published;

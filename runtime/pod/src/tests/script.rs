@@ -19,6 +19,7 @@ use tokio::sync::{Notify, watch};
 
 use super::vm::FakeVm;
 use crate::backend::{BackendError, BackendErrorKind, MemoryFound};
+use crate::plugins::{NoPlugins, Plugins};
 
 /// The point of a commit of the store.
 pub(crate) const COMMIT: &str = "store.commit";
@@ -123,6 +124,8 @@ pub(crate) struct State {
     pub(crate) moved_logs: BTreeMap<String, Vec<PathBuf>>,
     /// Sockets of the node that the handler names.
     pub(crate) host_sockets: Vec<PathBuf>,
+    /// The node's plugins; none where there are none.
+    pub(crate) plugins: Option<Arc<dyn Plugins>>,
     /// Streams that programs of guests opened, for the next who takes one.
     pub(crate) program_streams: VecDeque<UnixStream>,
     /// Connections that connectors were asked for: the container, the user and the socket.
@@ -183,6 +186,10 @@ pub(crate) struct State {
 impl Script {
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
+    }
+
+    pub(crate) fn plugins(&self) -> Arc<dyn Plugins> {
+        self.state().plugins.clone().unwrap_or_else(|| Arc::new(NoPlugins))
     }
 
     pub(crate) fn fail(&self, step: &str) {

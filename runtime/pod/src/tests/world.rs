@@ -99,6 +99,7 @@ impl World {
         let spare_vms = script.state().spare_vms;
         let spare_vmms = script.state().spare_vmms;
         let host_sockets = script.state().host_sockets.clone();
+        let plugins = script.plugins();
         let node = Arc::new(Node {
             places: Places {
                 dirs: DaemonDirs { state_dir: at("state"), run_dir: at("run") },
@@ -125,12 +126,13 @@ impl World {
             }),
             records,
             pools: Pools::default(),
-            roster: Roster::default(),
+            roster: Roster::heard_by(plugins.clone()),
             templates: Templates::default(),
             unclaimed: UnclaimedIds::default(),
             spares: Spares::default(),
             filters: Filters::default(),
             root_image: Arc::default(),
+            plugins,
             backends: Backends {
                 network: Arc::new(FakeNetwork(script.clone())),
                 vms: Arc::new(FakeVms(script.clone())),

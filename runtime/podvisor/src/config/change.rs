@@ -52,6 +52,7 @@ pub(crate) fn taken_up(before: &Loaded, now: &Loaded) -> Result<Loaded, String> 
         metrics: now.config.metrics.clone(),
         traces: before.config.traces.clone(),
         log: super::Log { format: before.config.log.format, ..now.config.log.clone() },
+        nri: before.config.nri.clone(),
         upstream: before.config.upstream.clone(),
         handler: now.config.handler.clone(),
     };

@@ -43,6 +43,9 @@ pub(super) fn check(config: &Config) -> Result<(), Contradiction> {
         let message = "streaming.certificate and streaming.key go together, and only one is set";
         return Err(contradiction(set, message));
     }
+    if let Some((key, message)) = config.nri.wrong() {
+        return Err(contradiction(key, message));
+    }
     config.traces.resolved().map_err(|wrong| contradiction(wrong.key, wrong.message))?;
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 mod handler;
 mod key;
+mod nri;
 
 pub(crate) use key::{Key, Section, Takes};
 
@@ -255,6 +256,13 @@ pub(crate) const SECTIONS: &[Section] = &[
                 takes: Takes::Restart,
             },
         ],
+    },
+    Section {
+        name: "nri",
+        repeated: false,
+        text: "Plugins of the node, by the Node Resource Interface. They hear of pods in VMs, and change what their containers are \
+               made of; the pods of another runtime keep that one's own plugins.",
+        keys: nri::KEYS,
     },
     Section {
         name: "upstream",

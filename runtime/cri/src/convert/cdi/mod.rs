@@ -7,6 +7,9 @@ mod device;
 mod mount;
 mod refusal;
 
+pub(crate) use self::device::put as put_device;
+pub(crate) use self::mount::{clear as clear_mounts, put as put_mount};
+
 use proto_cri::v1;
 use runtime_cdi::{DeviceName, Edits, Origin};
 use runtime_spec::ContainerSpec;

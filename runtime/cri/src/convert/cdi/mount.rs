@@ -30,16 +30,20 @@ pub(super) fn add(
     origin: &Origin,
     mount: runtime_cdi::Mount,
 ) -> Result<(), Failure> {
-    let refused = |reason: String| refusal(origin, "mounts", &reason);
+    put(spec, mount).map_err(|reason| refusal(origin, "mounts", &reason))
+}
+
+/// Adds a mount, as [`add`] does, or returns why it cannot be.
+pub(crate) fn put(spec: &mut ContainerSpec, mount: runtime_cdi::Mount) -> Result<(), String> {
     let target = mount.container_path.clone();
     match mount.kind.as_str() {
         "" | "none" | "bind" => {
-            let mount = bind(mount, spec).map_err(refused)?;
+            let mount = bind(mount, spec)?;
             clear(spec, &target);
             spec.mounts.push(mount);
         }
         "tmpfs" => {
-            let tmpfs = tmpfs(mount).map_err(refused)?;
+            let tmpfs = tmpfs(mount)?;
             clear(spec, &target);
             spec.tmpfs.push(tmpfs);
         }
@@ -47,13 +51,14 @@ pub(super) fn add(
             let reason = format!(
                 "type {other:?} for {target}: a container in a VM has paths of the node (none, bind) and tmpfs"
             );
-            return Err(refused(reason));
+            return Err(reason);
         }
     }
     Ok(())
 }
 
-fn clear(spec: &mut ContainerSpec, target: &str) {
+/// Takes away what is mounted there.
+pub(crate) fn clear(spec: &mut ContainerSpec, target: &str) {
     spec.mounts.retain(|known| known.container_path != target);
     spec.tmpfs.retain(|known| known.container_path != target);
 }

@@ -1,0 +1,55 @@
+//! Device nodes that plugins ask for, as CDI has them: from there on they go the same way. A plugin names the node's device by its path
+//! alone, so that is where it is looked for.
+
+use std::time::Duration;
+
+use proto_nri::nri::LinuxDevice;
+use proto_nri::without_mark;
+use runtime_blocking::Pool;
+use runtime_cdi::{DeviceNode, Found, NodeKind};
+
+use crate::error::Failure;
+
+/// How long the node may take to look at its devices.
+const LOOKED_WITHIN: Duration = Duration::from_secs(30);
+
+/// The nodes that are asked for, but for those that are to be removed, with what the node has at their paths.
+pub(super) async fn nodes(pool: &Pool, devices: Vec<LinuxDevice>) -> Result<Vec<DeviceNode>, Failure> {
+    let wanted = devices.into_iter().filter(|device| !without_mark(&device.path).1);
+    let nodes: Vec<DeviceNode> = wanted.map(node).collect::<Result<_, _>>()?;
+    if nodes.is_empty() {
+        return Ok(nodes);
+    }
+    let looking = pool.run(move || nodes.into_iter().map(DeviceNode::looked_at).collect());
+    match tokio::time::timeout(LOOKED_WITHIN, looking).await {
+        Ok(nodes) => Ok(nodes?),
+        Err(_) => {
+            let seconds = LOOKED_WITHIN.as_secs();
+            Err(Failure::Node(format!("looking at devices of the node: no answer within {seconds} s")))
+        }
+    }
+}
+
+fn node(device: LinuxDevice) -> Result<DeviceNode, Failure> {
+    let LinuxDevice { path, type_, major, minor, file_mode, uid, gid, .. } = device;
+    let kind = match type_.as_str() {
+        "b" => NodeKind::Block,
+        "c" | "u" => NodeKind::Character,
+        "p" => NodeKind::Pipe,
+        other => {
+            let shown: String = other.chars().take(16).collect();
+            return Err(Failure::invalid(format!("linux.devices: {shown:?} is no type of a device")));
+        }
+    };
+    Ok(DeviceNode {
+        host_path: path.clone(),
+        path,
+        kind: Some(kind),
+        numbers: (kind != NodeKind::Pipe).then_some((major, minor)),
+        file_mode: file_mode.as_ref().map(|mode| mode.value),
+        permissions: "rwm".to_owned(),
+        uid: uid.as_ref().map(|uid| uid.value),
+        gid: gid.as_ref().map(|gid| gid.value),
+        found: Found::Unseen,
+    })
+}
