@@ -306,13 +306,27 @@ fn no_spare_namespaces(built: &Built) -> &'static str {
     if Built::is_in_environment() && !built.is_previous() { "spare_namespaces = 0\n" } else { "" }
 }
 
+/// Keeps plugins of the node, and of other tests, from a test's daemon. The release before knows nothing of them.
+fn own_plugins(built: &Built, dir: &Path) -> String {
+    if built.is_previous() {
+        return String::new();
+    }
+    let at = |name: &str| dir.join(name);
+    format!(
+        "[nri]\nsocket = {:?}\nplugin_dir = {:?}\nplugin_conf_dir = {:?}\n",
+        at("nri.sock"),
+        at("nri-plugins"),
+        at("nri-conf.d")
+    )
+}
+
 fn text(built: &Built, dir: &Path, network: &Network) -> String {
     format!(
         "[paths]\nstate = {:?}\nrun = {:?}\nvmm = {:?}\nguest_image = {:?}\n\
          [cni]\n{}conf_dir = {:?}\nbin_dirs = [{PLUGINS:?}]\ncache_dir = {:?}\n\
          [registries]\nconfig_dir = {:?}\n\
          [cgroup]\ndriver = \"cgroupfs\"\n\
-         [[handler]]\nname = \"podvisor\"\nmemory_mib = 128\nscratch_mib = 1024\n{}",
+         {}[[handler]]\nname = \"podvisor\"\nmemory_mib = 128\nscratch_mib = 1024\n{}",
         dir.join("state"),
         dir.join("run"),
         built.bin.join("podvisor-vmm"),
@@ -321,6 +335,7 @@ fn text(built: &Built, dir: &Path, network: &Network) -> String {
         network.conf_dir,
         network.cache_dir,
         dir.join("certs.d"),
+        own_plugins(built, dir),
         origin(built),
     )
 }

@@ -38,6 +38,7 @@ mod nested;
 mod network;
 mod nfs;
 mod node_image;
+mod nri;
 mod out_of_memory;
 mod package;
 mod people;
