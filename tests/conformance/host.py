@@ -38,6 +38,8 @@ class Host:
         self.directory, self.binaries, self.logs, self.name = pathlib.Path(directory), pathlib.Path(binaries), pathlib.Path(logs), name
         self.run = pathlib.Path(run or self.directory / "run")
         self.endpoint = f"unix://{self.run}/podvisor.sock" if serve else f"unix://{upstream}"
+        # Plugins of VM pods; another runtime's pods have their own.
+        self.plugins = self.run / "nri.sock" if serve and unnamed != "all" else None
         self.directory.mkdir(parents=True, exist_ok=True)
         self.logs.mkdir(parents=True, exist_ok=True)
         self._mirror()
@@ -66,6 +68,7 @@ class Host:
         for table, keys in text.items():
             lines += [f"[{table}]", *(f'{key} = "{self.directory / value}"' for key, value in keys.items())]
             lines += {"paths": [f'guest_image = "{guest_image}"'], "cni": [f'bin_dirs = ["{PLUGINS}"]']}.get(table, [])
+        lines += ["[nri]", f'socket = "{self.run / "nri.sock"}"']
         if upstream:
             lines += ["[upstream]", f'socket = "{upstream}"', 'handlers = ["runc"]', f'unnamed_pods = "{unnamed}"']
         for number, (handler, memory) in enumerate(handlers.items()):

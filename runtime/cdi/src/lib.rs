@@ -24,6 +24,7 @@ mod fault;
 mod file;
 #[doc(hidden)]
 pub mod fuzz;
+mod look;
 mod name;
 mod node;
 mod registry;

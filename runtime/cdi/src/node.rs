@@ -3,7 +3,6 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use crate::edits::DeviceNode;
 use rustix::fs::{FileType, major, minor, stat};
 
 /// The node's own file behind a device node.
@@ -40,15 +39,6 @@ pub(crate) fn look(path: &str) -> Found {
         FileType::BlockDevice => Found::Block(major, minor),
         FileType::CharacterDevice => Found::Character(major, minor),
         _ => Found::Other,
-    }
-}
-
-impl DeviceNode {
-    /// The node with what is at its path on this node. May wait for a disk.
-    #[must_use]
-    pub fn looked_at(mut self) -> DeviceNode {
-        self.found = look(&self.host_path);
-        self
     }
 }
 

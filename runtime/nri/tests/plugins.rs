@@ -122,7 +122,10 @@ async fn a_plugin_that_connects_gets_what_there_is_and_then_what_happens() {
     let configuration = plugin.configuration();
     assert_eq!((configuration.runtime_name.as_str(), configuration.request_timeout), ("test", 60_000));
     world.plugins.begin().occurs(runs()).await.unwrap();
-    world.plugins.notice(Occurrence::of_container(POST_START_CONTAINER, pod(), container()));
+    let annotated = Container { annotations: [("k".to_owned(), "v".to_owned())].into(), ..container() };
+    world.plugins.notice(Occurrence::of_container(POST_START_CONTAINER, pod(), annotated));
+    plugin.has_heard("PostStartContainer").await;
+    assert_eq!(plugin.annotations_seen()["k"], "v");
     world.plugins.container_stopped(pod(), container());
     world.plugins.notice_first(Occurrence::of_pod(STOP_POD_SANDBOX, pod())).await;
     assert_eq!(plugin.heard(), ["RunPodSandbox", "PostStartContainer", "StopContainer", "StopPodSandbox"]);

@@ -34,6 +34,7 @@ use std::path::PathBuf;
 
 use runtime_cri::UpstreamConfig;
 use runtime_net::{CniConfig, SettingsPolicy};
+use runtime_nri::NriConfig;
 use runtime_spec::{Kernel, TemplateScope, VolumeCache};
 use runtime_streaming::Tls;
 use serde::{Deserialize, Serialize};
@@ -336,6 +337,11 @@ impl Config {
             many => many.iter().find(|handler| handler.default).map(|handler| handler.name.clone()),
         };
         (handlers, default)
+    }
+
+    /// The configuration of plugins.
+    pub(crate) fn nri(&self) -> NriConfig {
+        self.nri.config(self.upstream.socket.as_ref().map(|_| self.paths.run.join("nri.sock")))
     }
 
     /// Returns the other runtime of the node, if there is one.

@@ -5,8 +5,8 @@ use proto_nri::without_mark;
 use runtime_cdi::{DeviceName, DeviceNode, Edits, Mount, Origin};
 use runtime_spec::{ContainerSpec, ProcessLimit};
 
-use super::NriPlugins;
 use super::device::nodes;
+use super::plugins::NriPlugins;
 use super::resources::{change, resources_in};
 use super::unsupported;
 use crate::blocking::CDI;

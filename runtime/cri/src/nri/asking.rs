@@ -10,9 +10,9 @@ use runtime_nri::{NriError, Occurrence, Runtime};
 use runtime_pod::{Asking, ContainerView, PluginRefusal, PodView};
 use runtime_spec::{ContainerSpec, Resources};
 
-use super::NriPlugins;
 use super::adjust::adjusted;
 use super::out::{container_out, pod_out};
+use super::plugins::NriPlugins;
 use super::resources::{resources_in, resources_out};
 use crate::error::chain;
 

@@ -5,8 +5,8 @@ use proto_nri::nri::ContainerUpdate;
 use runtime_nri::{Known, Runtime};
 use runtime_pod::{ContainerState, Pods};
 
-use super::NriPlugins;
 use super::out::{container_out, pod_out};
+use super::plugins::NriPlugins;
 use super::resources::resources_in;
 
 #[async_trait]

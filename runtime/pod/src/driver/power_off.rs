@@ -1,6 +1,7 @@
 //! Ends the pod's VM in order, since the node goes down. The pod stays, as after a reboot: not ready, with its network, until a kubelet
 //! stops it.
 
+use runtime_spans::{always, span};
 use runtime_spec::ExitReason;
 
 use super::Driver;

@@ -118,6 +118,15 @@ mod tests {
         [log]
         level = "debug"
         format = "json"
+        [nri]
+        enabled = false
+        socket = "/nri"
+        connections = false
+        plugin_dir = "/nri"
+        plugin_conf_dir = "/nri"
+        registration_timeout_seconds = 9
+        request_timeout_seconds = 9
+        unsupported = "ignore"
         [upstream]
         socket = "/x/u"
         handlers = ["crun"]

@@ -8,8 +8,6 @@ use runtime_cri::UnsupportedAdjustments;
 use runtime_nri::NriConfig;
 use serde::{Deserialize, Serialize};
 
-use super::Config;
-
 /// Longest time-out, in seconds: a call of the kubelet's ends after two minutes, and asks several plugins.
 const TIMEOUT_SECONDS_MAX: u64 = 60;
 
@@ -62,6 +60,20 @@ impl Nri {
         Some((key, format!("{seconds} seconds: must be from 1 to {TIMEOUT_SECONDS_MAX}")))
     }
 
+    /// The configuration of plugins. `beside` is the socket that is left to them where another runtime may serve the usual one.
+    pub(crate) fn config(&self, beside: Option<PathBuf>) -> NriConfig {
+        let usual = || beside.unwrap_or_else(|| DEFAULT_SOCKET.into());
+        NriConfig {
+            runtime_name: "podvisor".to_owned(),
+            runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
+            socket: self.connections.then(|| self.socket.clone().unwrap_or_else(usual)),
+            plugin_dir: self.plugin_dir.clone(),
+            plugin_conf_dir: self.plugin_conf_dir.clone(),
+            registration_timeout: Duration::from_secs(self.registration_timeout_seconds),
+            request_timeout: Duration::from_secs(self.request_timeout_seconds),
+        }
+    }
+
     /// What becomes of adjustments that a VM cannot have.
     pub(crate) fn unsupported(&self) -> UnsupportedAdjustments {
         match self.unsupported {
@@ -71,35 +83,12 @@ impl Nri {
     }
 }
 
-impl Config {
-    /// The configuration of plugins.
-    pub(crate) fn nri(&self) -> NriConfig {
-        NriConfig {
-            runtime_name: "podvisor".to_owned(),
-            runtime_version: env!("CARGO_PKG_VERSION").to_owned(),
-            socket: self.nri.connections.then(|| self.nri_socket()),
-            plugin_dir: self.nri.plugin_dir.clone(),
-            plugin_conf_dir: self.nri.plugin_conf_dir.clone(),
-            registration_timeout: Duration::from_secs(self.nri.registration_timeout_seconds),
-            request_timeout: Duration::from_secs(self.nri.request_timeout_seconds),
-        }
-    }
-
-    /// The socket for plugins: the one that they look for, unless that may be another runtime's.
-    fn nri_socket(&self) -> PathBuf {
-        match &self.nri.socket {
-            Some(socket) => socket.clone(),
-            None if self.upstream.socket.is_some() => self.paths.run.join("nri.sock"),
-            None => DEFAULT_SOCKET.into(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::config::Config;
     use crate::config::file::parse;
 
     fn config(text: &str) -> Config {
