@@ -91,20 +91,21 @@ async fn an_upstream_that_answers_with_an_error_or_nonsense_is_up() {
 }
 
 #[tokio::test]
-async fn an_upstream_that_is_slow_at_statistics_is_up() {
+async fn an_upstream_that_is_slow_at_statistics_is_asked_for_its_version_and_is_up() {
     let world = World::start().await;
-    world.ours.answers("ListPodSandboxStats", &v1::ListPodSandboxStatsResponse::default());
     world.theirs.hangs_at("ListPodSandboxStats");
-    let looks = world.theirs.asked("Version").len();
-    tokio::time::pause();
-    world.runtime::<v1::ListPodSandboxStatsResponse>("ListPodSandboxStats", &()).await.unwrap();
+    let (upstream, looks) = (world.upstream(), world.theirs.asked("Version").len());
+    let path = format!("{RUNTIME}ListPodSandboxStats");
+    let asking = upstream.link.fetch_within(Duration::from_millis(20), &path, Request::new(Bytes::new()));
+    assert_eq!(asking.await.unwrap_err().code(), Code::DeadlineExceeded);
+    assert!(upstream.link.is_up());
     let looked_at = async {
         while world.theirs.asked("Version").len() == looks {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), looked_at).await.expect("the slow answer has it looked at");
-    assert!(world.upstream().link.is_up());
+    tokio::time::timeout(Duration::from_secs(60), looked_at).await.expect("its version is asked for");
+    assert!(upstream.link.is_up());
 }
 
 #[tokio::test]
