@@ -21,7 +21,7 @@ use crate::data::Extent;
 use crate::error::{Problem, TreeError};
 use crate::limits::MAX_SYMLINK_BYTES;
 use crate::path::{check_name, components};
-use crate::tree::{Content, NodeId, ROOT, Resolved, Tree, at};
+use crate::tree::{Content, NodeId, Resolved, Tree, at};
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
@@ -211,6 +211,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
+    use crate::tree::ROOT;
 
     fn entry(path: &str, kind: EntryKind) -> Entry {
         Entry { path: path.as_bytes().to_vec(), attributes: Attributes::default(), kind }

@@ -67,11 +67,11 @@ pub(crate) struct Manifest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Chosen {
     /// By an index that names it for this platform. What the config says does not count.
-    ByIndex,
+    Index,
     /// By an index that says nothing of it, so that the config decides.
-    ByConfig,
+    Config,
     /// By its own name. Builders get architectures wrong, so that another one is no more than a warning, as with containerd.
-    ByName,
+    Name,
 }
 
 /// A registry's document for a name.
@@ -189,7 +189,7 @@ fn check(what: &str, manifest: &Fields<'_>, limits: &Limits) -> Result<Manifest,
         }
         layers.push(found);
     }
-    Ok(Manifest { config, layers, chosen: Chosen::ByConfig })
+    Ok(Manifest { config, layers, chosen: Chosen::Config })
 }
 
 fn is_layer(media_type: &str) -> bool {

@@ -151,7 +151,7 @@ impl Pull {
         let what = format!("manifest {}", self.shown);
         let (bytes, digest) = self.source.manifest(None).await?;
         match manifest::parse(&what, &bytes, &self.limits)? {
-            Document::Image(manifest) => Ok((Manifest { chosen: Chosen::ByName, ..manifest }, digest)),
+            Document::Image(manifest) => Ok((Manifest { chosen: Chosen::Name, ..manifest }, digest)),
             Document::Index(choices) => Ok((self.choose(choices).await?, digest)),
         }
     }
@@ -190,7 +190,7 @@ impl Pull {
                     continue;
                 }
                 Ok(Document::Image(manifest)) if choice.is_named => {
-                    return Ok(Manifest { chosen: Chosen::ByIndex, ..manifest });
+                    return Ok(Manifest { chosen: Chosen::Index, ..manifest });
                 }
                 // Its config says for which platform it is.
                 Ok(Document::Image(manifest)) => match self.config(&manifest).await {
@@ -218,11 +218,11 @@ impl Pull {
             }
         };
         match (manifest.chosen, parsed.check_platform(&descriptor.to_string())) {
-            (Chosen::ByIndex, _) => {}
-            (Chosen::ByName, Err(error)) if parsed.platform.is_linux() => {
+            (Chosen::Index, _) => {}
+            (Chosen::Name, Err(error)) if parsed.platform.is_linux() => {
                 tracing::warn!(image = %self.shown, error = error.to_string(), "an image may not run here");
             }
-            (Chosen::ByName | Chosen::ByConfig, checked) => checked?,
+            (Chosen::Name | Chosen::Config, checked) => checked?,
         }
         Ok(parsed)
     }

@@ -9,6 +9,7 @@
 
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -45,8 +46,8 @@ const AIM: Duration = Duration::from_millis(1);
 struct NoNetwork;
 
 impl NodeNetwork for NoNetwork {
-    fn ready(&self) -> Result<(), String> {
-        Ok(())
+    fn ready(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + '_>> {
+        Box::pin(async { Ok(()) })
     }
     fn set_pod_ranges(&self, _: &[String]) -> Result<(), String> {
         Ok(())

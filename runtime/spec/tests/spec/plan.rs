@@ -8,8 +8,8 @@ use oci_spec::runtime::{
 };
 use runtime_spec::{
     ContainerPlan, ContainerSecurity, ContainerSpec, Device, ExecPlan, ExecSpec, GuestPaths, ImageConfig,
-    Mount, MountPropagation, NamespaceMode, Namespaces, PodSecurity, PodSpec, ProcessLimit, Profile, Resources,
-    SeccompProfile, Signal, SpecError, Tmpfs,
+    Mount, MountPropagation, NamespaceMode, Namespaces, PodSecurity, PodSpec, ProcessLimit, Profile,
+    Resources, SeccompProfile, Signal, SpecError, Tmpfs,
 };
 
 pub(crate) const PATHS: GuestPaths = GuestPaths {
