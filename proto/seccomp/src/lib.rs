@@ -27,3 +27,8 @@ pub struct Filter {
     /// `SECCOMP_FILTER_FLAG_…` (include/uapi/linux/seccomp.h).
     pub flags: u64,
 }
+
+/// Whether a program of so many bytes is one that the kernel can take: whole instructions, and not too many.
+pub fn is_program_length(bytes: usize) -> bool {
+    bytes <= PROGRAM_BYTES_MAX && bytes.is_multiple_of(INSTRUCTION_BYTES)
+}

@@ -4,12 +4,9 @@ use std::sync::Arc;
 
 use oci_spec::runtime::Spec;
 use proto_agent::agent::CreateContainerRequest;
-use proto_seccomp::{Filter, PROGRAM_BYTES_MAX};
+use proto_seccomp::{Filter, is_program_length};
 
 use crate::containers::ContainerError;
-
-/// Size of `struct sock_filter`.
-const INSTRUCTION_BYTES: usize = 8;
 
 /// The filter that the host compiled. A daemon from before version
 /// [`SYSCALL_FILTERS`](proto_agent::version::SYSCALL_FILTERS) sends rules instead, which are compiled here.
@@ -22,7 +19,7 @@ pub(super) fn of(
         let rules = spec.linux().as_ref().and_then(|linux| linux.seccomp().as_ref());
         return Ok(rules.map(Filter::compile).transpose()?.map(Arc::new));
     }
-    if program.len() > PROGRAM_BYTES_MAX || !program.len().is_multiple_of(INSTRUCTION_BYTES) {
+    if !is_program_length(program.len()) {
         return Err(ContainerError::FilterBytes(program.len()));
     }
     Ok(Some(Arc::new(Filter { program: program.clone(), flags: request.syscall_filter_flags })))
@@ -30,7 +27,12 @@ pub(super) fn of(
 
 #[cfg(test)]
 mod tests {
+    use proto_seccomp::PROGRAM_BYTES_MAX;
+
     use super::*;
+
+    /// Size of `struct sock_filter`.
+    const INSTRUCTION_BYTES: usize = 8;
 
     fn rules() -> Spec {
         let json = serde_json::json!({ "ociVersion": "1.1.0", "linux": { "seccomp": { "defaultAction": "SCMP_ACT_ALLOW" } } });
