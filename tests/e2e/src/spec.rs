@@ -29,6 +29,13 @@ pub fn pod(name: &str, logs: &Path) -> v1::PodSandboxConfig {
     }
 }
 
+/// Returns a pod as [`pod`] does, whose containers may be privileged.
+pub fn privileged_pod(name: &str, logs: &Path) -> v1::PodSandboxConfig {
+    let mut config = pod(name, logs);
+    config.linux.get_or_insert_default().security_context.get_or_insert_default().privileged = true;
+    config
+}
+
 /// Returns a container to ask for, with `command` in place of the image's and a log file of its own.
 pub fn container(name: &str, image: &str, command: &[&str]) -> v1::ContainerConfig {
     v1::ContainerConfig {
@@ -45,6 +52,12 @@ pub fn container(name: &str, image: &str, command: &[&str]) -> v1::ContainerConf
         }),
         ..Default::default()
     }
+}
+
+/// Makes a container privileged. Its pod has to be one of [`privileged_pod`].
+pub fn privileged(mut config: v1::ContainerConfig) -> v1::ContainerConfig {
+    config.linux.get_or_insert_default().security_context.get_or_insert_default().privileged = true;
+    config
 }
 
 /// Puts a container under the default seccomp profile, as Kubernetes' restricted pods are.

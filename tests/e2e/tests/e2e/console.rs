@@ -21,9 +21,7 @@ async fn printed(host: &Host, pod: &str) -> String {
 
 /// A privileged container, which may write to its guest's kernel log, and so to its console.
 fn writer(image: &str) -> v1::ContainerConfig {
-    let mut config = spec::shell("writer", image, "exec sleep 100000");
-    config.linux.as_mut().unwrap().security_context.as_mut().unwrap().privileged = true;
-    config
+    spec::privileged(spec::shell("writer", image, "exec sleep 100000"))
 }
 
 #[tokio::test]
@@ -31,7 +29,7 @@ async fn a_console_is_printed_and_followed_and_outlives_vmm_daemon_and_pod() {
     let Some(mut host) = Host::start().await else { return };
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
-    let pod = client.run_pod(&spec::pod("talks", host.dir())).await.unwrap();
+    let pod = client.run_pod(&spec::privileged_pod("talks", host.dir())).await.unwrap();
     let main = client.run(&pod, writer(&image)).await.unwrap();
     // An emergency is on the console of a quiet kernel, too.
     let say =

@@ -26,27 +26,14 @@ impl Flags {
     }
 }
 
-/// Makes a container privileged, in a pod that allows it.
-fn privileged(mut config: v1::ContainerConfig) -> v1::ContainerConfig {
-    let security = config.linux.get_or_insert_default().security_context.get_or_insert_default();
-    security.privileged = true;
-    config
-}
-
-fn privileged_pod(name: &str, host: &Host) -> v1::PodSandboxConfig {
-    let mut config = spec::pod(name, host.dir());
-    config.linux.get_or_insert_default().security_context.get_or_insert_default().privileged = true;
-    config
-}
-
 #[tokio::test]
 async fn a_command_runs_in_a_container_that_hands_controllers_down() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
-    let pod = client.run_pod(&privileged_pod("hands-down", &host)).await.unwrap();
+    let pod = client.run_pod(&spec::privileged_pod("hands-down", host.dir())).await.unwrap();
     let flags = Flags::new();
-    let mut config = privileged(spec::shell("init", &image, HANDS_DOWN));
+    let mut config = spec::privileged(spec::shell("init", &image, HANDS_DOWN));
     config.mounts = vec![mounted(flags.0.path(), "/flags")];
     let container = client.run(&pod, config).await.unwrap();
     flags.wait().await;
@@ -103,11 +90,11 @@ async fn another_container_runtime_runs_in_a_pod_with_overlays_on_its_volume() {
     layers.push(installed_layer(&DOCKER).unwrap());
     host.registry.push_image("tests/docker", "1", layers, config).await.unwrap();
     let image = client.pull(&host.image("tests/docker:1")).await.unwrap();
-    let pod_config = privileged_pod("docker", &host);
+    let pod_config = spec::privileged_pod("docker", host.dir());
     let mut volumes = KubeletVolumes::of(&pod_config).unwrap();
     let data = volumes.disk("data", 0o711, 0).unwrap();
     let pod = client.run_pod(&pod_config).await.unwrap();
-    let mut config = privileged(spec::shell("docker", &image, DOCKERD));
+    let mut config = spec::privileged(spec::shell("docker", &image, DOCKERD));
     let flags = Flags::new();
     config.mounts = vec![mounted(&data, "/var/lib/docker"), mounted(flags.0.path(), "/flags")];
     config.linux.get_or_insert_default().resources =
@@ -175,9 +162,9 @@ async fn an_init_system_runs_as_a_containers_first_process_and_shuts_down_when_i
         json!({ "StopSignal": "SIGRTMIN+3", "Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "container=oci"] });
     host.registry.push_image("tests/init", "1", layers, config).await.unwrap();
     let image = client.pull(&host.image("tests/init:1")).await.unwrap();
-    let pod = client.run_pod(&privileged_pod("init", &host)).await.unwrap();
+    let pod = client.run_pod(&spec::privileged_pod("init", host.dir())).await.unwrap();
     let flags = Flags::new();
-    let mut config = privileged(spec::container("init", &image, &["/lib/systemd/systemd"]));
+    let mut config = spec::privileged(spec::container("init", &image, &["/lib/systemd/systemd"]));
     config.mounts = vec![mounted(flags.0.path(), "/flags")];
     let container = client.run(&pod, config).await.unwrap();
     flags.wait().await;
