@@ -3,7 +3,8 @@ code on one emulated CPU while another runs it (tests/node/hold.py).
 
     start a node ─► hand out a part ─► tests end, one by one ─► the next part … ─► none left: the node ends
                         ▲                   │
-                        │                   ├─ one fails: what it left is in this node; the next part has a new one
+                        │                   ├─ one fails: what it left is in this node; the next part has a new one,
+                        │                   │  and so has what fails after it in this part
                         ├── a new node ─────┼─ none ends for long: the test has failed; the others go on
                         └───────────────────┴─ the node dies: the test is run again, and has failed if nodes die in it again and again
 
@@ -113,7 +114,7 @@ class Lane:
 
     def _attend(self, node, watch, parts):
         """Hands out parts and notes what ends. Returns the lines of the part that was the last."""
-        count, failed, lines = 0, False, []
+        count, failed, lines, again = 0, False, [], []
         self._hand_out(parts, count, self.pending)
         for line in node.stdout:
             lines.append(line)
@@ -121,6 +122,12 @@ class Lane:
                 # What the node's start or the last part's end took is no test's.
                 watch.lap()
             elif found := FINISHED.match(line.rstrip("\n")):
+                if failed and found[2] == "FAILED":
+                    print(f"test {found[1]} ... failed behind another; it runs again in a new node", flush=True)
+                    self.pending.remove(found[1])
+                    again.append(found[1])
+                    watch.lap()
+                    continue
                 failed |= found[2] == "FAILED"
                 self._finished(found[1], found[2], *watch.lap())
             elif PART_ENDED.match(line):
@@ -135,6 +142,7 @@ class Lane:
                 if not failed:
                     self._take()
                 self._hand_out(parts, count, [] if failed else self.pending)
+        self.pending += again
         return lines
 
     def _hand_out(self, parts, count, tests):
