@@ -53,6 +53,9 @@ struct Args {
     /// Print what both saw of every case.
     #[arg(long)]
     verbose: bool,
+    /// A file of cases to run in place of the table's.
+    #[arg(long)]
+    cases: Option<PathBuf>,
     /// Generated containers to run after the table.
     #[arg(long, default_value_t = 0)]
     generated: u64,
@@ -130,7 +133,11 @@ async fn compare(args: &Args) -> Result<bool> {
     let wanted = |area: &str, case: &Case| {
         args.names.is_empty() || args.names.iter().any(|name| area.contains(name) || case.name.contains(name))
     };
-    let cases: Vec<_> = all.into_iter().filter(|(area, case)| wanted(area, case)).collect();
+    let cases = match &args.cases {
+        Some(path) => table::cases_of(path)?.into_iter().map(|case| ("tried", case)).collect(),
+        None => all,
+    };
+    let cases: Vec<_> = cases.into_iter().filter(|(area, case)| wanted(area, case)).collect();
     let mut both = Both {
         images: Images::new(host.registry).await?,
         ours: Side::new("podvisor", &host.client(), &dir("ours")?),

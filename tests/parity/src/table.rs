@@ -1,6 +1,8 @@
 //! The cases of `cases/`, a file for each area. They are part of the program, so that it runs anywhere.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -28,6 +30,16 @@ const FILES: &[(&str, &str)] = &[
 #[serde(deny_unknown_fields)]
 struct File {
     case: Vec<Case>,
+}
+
+/// The cases of a file that is not of the table, to try them.
+///
+/// # Errors
+/// When it cannot be read, or is not in the form of cases.
+pub(crate) fn cases_of(path: &Path) -> Result<Vec<Case>> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let file: File = toml::from_str(&text).with_context(|| path.display().to_string())?;
+    Ok(file.case)
 }
 
 /// All cases, each with its area.
