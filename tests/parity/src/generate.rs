@@ -20,14 +20,14 @@ const PATHS: [&str; 14] = [
     "/run/x",
     "/var/run",
     "/var/run/x",
-    "/dev/shm/x",
+    "/dev/x",
     "/tmp/../a/e",
     "/home",
 ];
 const TARGETS: [&str; 9] =
     ["/a", "a/b", "../../../../a", "/nothing", "../run/none/file", "/etc", "/etc/passwd", ".", "/link"];
 const USERS: [&str; 8] = ["", "0", "33", "www-data", "1000", "1000:2000", "www-data:users", "ghost"];
-const DIRECTORIES: [&str; 8] = ["", "/", "/a", "/made/deep", "/link", "a/b", "/etc/../a", "/root"];
+const DIRECTORIES: [&str; 7] = ["", "/", "/a", "/made/deep", "/link", "/etc/../a", "/root"];
 const VARIABLES: [&str; 7] = ["A=1", "B=two words", "A=2", "HOME=/x", "EMPTY=", "PATH=/bin:/a", "Z=a=b"];
 const CAPABILITIES: [&str; 6] = ["ALL", "NET_ADMIN", "CAP_SYS_ADMIN", "CHOWN", "MKNOD", "SETUID"];
 
@@ -83,24 +83,35 @@ fn image(random: &mut StdRng) -> Image {
         let path = pick(random, &PATHS);
         set("Volumes", json!({ path: {} }));
     }
-    let mut image = Image { config, ..Image::default() };
-    for _ in 0..random.random_range(0..4) {
-        image.tree.push(entry(random));
-    }
-    image
+    Image { config, tree: entries(random), ..Image::default() }
 }
 
-fn entry(random: &mut StdRng) -> String {
-    // A layer's paths have no dots.
-    let plain: Vec<&str> = PATHS.into_iter().filter(|path| !path.contains("..")).collect();
-    let path = plain.choose(random).copied().unwrap_or("/a");
-    match random.random_range(0..6) {
-        0 => format!("dir {path} 0755"),
-        1 => format!("dir {path} 0700"),
-        2 => format!("file {path} 0644 of the image"),
-        3 => format!("without {path}"),
-        _ => format!("link {path} {}", pick(random, &TARGETS)),
+/// Entries of one layer. As those of a layer that a file system was packed into, no path is there twice or below what is no directory.
+fn entries(random: &mut StdRng) -> Vec<String> {
+    let mut made: Vec<(&str, bool)> = Vec::new();
+    let mut entries = Vec::new();
+    for _ in 0..random.random_range(0..4) {
+        // A layer's paths have no dots.
+        let plain: Vec<&str> = PATHS.into_iter().filter(|path| !path.contains("..")).collect();
+        let path = plain.choose(random).copied().unwrap_or("/a");
+        let (is_dir, entry) = match random.random_range(0..6) {
+            0 => (true, format!("dir {path} 0755")),
+            1 => (true, format!("dir {path} 0700")),
+            2 => (false, format!("file {path} 0644 of the image")),
+            3 => (false, format!("without {path}")),
+            _ => (false, format!("link {path} {}", pick(random, &TARGETS))),
+        };
+        let is_below =
+            |path: &str, dir: &str| path.strip_prefix(dir).is_some_and(|rest| rest.starts_with('/'));
+        let clashes = |(other, other_is_dir): &(&str, bool)| {
+            *other == path || is_below(path, other) && !other_is_dir || is_below(other, path) && !is_dir
+        };
+        if !made.iter().any(clashes) {
+            made.push((path, is_dir));
+            entries.push(entry);
+        }
     }
+    entries
 }
 
 fn mount(random: &mut StdRng) -> Mount {
