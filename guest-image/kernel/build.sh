@@ -53,6 +53,13 @@ edit_sources() {
         "/^\twritel(status, .*_INTERRUPT_ACK/s/^\t/\tif (!($own \&\& status == VIRTIO_MMIO_INT_VRING))\n\t\t/"
     edit $driver $'\twritel(vq->index, vm_dev->base + VIRTIO_MMIO_QUEUE_NOTIFY);' \
         "/^\twritel(vq->index, .*_QUEUE_NOTIFY/s/^\t/\tif ($own)\n\t\toutl(vq->index, 0x6000 + (vm_dev->pdev->resource->start >> 12 \& 63) * 4);\n\telse\n\t\t/"
+    # Each volume is a file system below the share, and has what the share has: access control lists, and no question for capabilities
+    # of the file before each write.
+    edit fs/fuse/inode.c $'\tsb->s_xattr = parent_sb->s_xattr;' \
+        '/^\tsb->s_xattr = parent_sb/s/$/\n\tsb->s_flags |= parent_sb->s_flags \& (SB_POSIXACL | SB_NOSEC);/'
+    # What is read past the cache is sent past it, too (sendfile(2), splice(2)): others change the file.
+    edit fs/fuse/file.c $'\t\treturn filemap_splice_read(in, ppos, pipe, len, flags);' \
+        '/^\t\treturn filemap_splice_read/s/return \(filemap\)\(_.*\);/return ff->open_flags \& FOPEN_DIRECT_IO ? copy\2 : \1\2;/'
     # A frame of a stream takes four buffers of 16 KiB and not sixteen of 4 KiB. A part of memory may be smaller than a buffer then.
     edit drivers/net/virtio_net.c $'\t\t\t\trq->min_buf_len, PAGE_SIZE - hdr_len);' 's/rq->min_buf_len, PAGE_SIZE - hdr_len/rq->min_buf_len, 4 * PAGE_SIZE - hdr_len/'
     edit drivers/net/virtio_net.c $'\t\tlen -= sizeof(struct virtnet_rq_dma);' 's/^\t\tlen -= \(sizeof(struct virtnet_rq_dma)\);/\t\tlen = alloc_frag->size - room - \1;/'

@@ -79,6 +79,7 @@ mod verified_files;
 mod versions;
 mod volume_cache;
 mod volume_disks;
+mod volume_files;
 mod volume_locks;
 mod vsock;
 mod walk;
