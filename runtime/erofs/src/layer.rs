@@ -159,8 +159,11 @@ impl Tree {
         if name != OPAQUE && name.starts_with(WHITEOUT_META) {
             return Ok(());
         }
-        let Resolved::Directory(directory) = self.resolve(parents, false)? else {
-            return Ok(());
+        let directory = match self.resolve(parents, false) {
+            Ok(Resolved::Directory(directory)) => directory,
+            // Nothing is there to be hidden.
+            Ok(_) | Err(Problem::ParentNotDirectory(_)) => return Ok(()),
+            Err(problem) => return Err(problem),
         };
         if name == OPAQUE {
             self.remove_lower(directory);
@@ -272,9 +275,18 @@ mod tests {
     fn a_whiteout_hides_what_lower_layers_have() {
         let tree = stacked([
             vec![directory("d"), file("d/a", 1), file("d/b", 2)],
-            vec![file("d/.wh.a", 0), file(".wh.absent", 0), file("nowhere/.wh.x", 0)],
+            vec![file("d/.wh.a", 0), file(".wh.absent", 0), file("nowhere/.wh.x", 0), file("d/b/.wh.x", 0)],
         ]);
         assert_eq!(shown(&tree.unwrap()), ["d/", "d/b=2"]);
+    }
+
+    #[test]
+    fn a_directory_takes_the_place_of_a_lower_layers_file_and_of_no_other() {
+        let file_below = || file("d/a/b", 2);
+        let tree = stacked([vec![directory("d"), file("d/a", 1)], vec![file_below()]]);
+        assert_eq!(shown(&tree.unwrap()), ["d/", "d/a/", "d/a/b=2"]);
+        let problem = stacked([vec![file("d/a", 1), file_below()]]).unwrap_err();
+        assert!(problem.to_string().contains('a'), "{problem}");
     }
 
     #[test]

@@ -123,7 +123,8 @@ impl Tree {
     }
 
     /// Walks `components` from the root. Symbolic links are followed inside the tree, `..` in their targets stops at
-    /// the root, and with `create` missing directories are made. A file on the way is an error.
+    /// the root, and with `create` missing directories are made, also in place of a lower layer's file. Another file on the way is an
+    /// error.
     pub(crate) fn resolve(&mut self, components: &[&[u8]], create: bool) -> Result<Resolved, Problem> {
         let mut todo: VecDeque<Vec<u8>> = components.iter().map(|part| part.to_vec()).collect();
         let mut stack = vec![ROOT];
@@ -144,8 +145,13 @@ impl Tree {
                 }
                 _ => {}
             }
-            let node = match self.lookup(here, &name) {
-                Some(link) => link.node,
+            let found = self.lookup(here, &name).map(|link| (link.node, link.layer));
+            let is_lower_file = |(node, layer): (NodeId, u32)| {
+                let content = &self.nodes[node].content;
+                layer != self.layer && !matches!(content, Content::Directory(_) | Content::Symlink(_))
+            };
+            let node = match found.filter(|found| !create || !is_lower_file(*found)) {
+                Some((node, _)) => node,
                 None if create => {
                     crate::path::check_name(&name)?;
                     let made = self.add_node(Attributes::default(), Content::Directory(BTreeMap::new()))?;
