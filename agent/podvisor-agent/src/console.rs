@@ -28,8 +28,9 @@ impl ConsoleSocket {
         &self.path
     }
 
-    /// Receives the master side, and gives the other side to the process's user.
-    pub(crate) async fn receive(self, uid: u32, gid: u32) -> io::Result<OwnedFd> {
+    /// Receives the master side, and gives the other side to the process's user. Its group stays that of all terminals, as which
+    /// programs write to others' terminals.
+    pub(crate) async fn receive(self, uid: u32) -> io::Result<OwnedFd> {
         let arrival = async {
             let (connection, _) = self.listener.accept().await?;
             loop {
@@ -47,7 +48,7 @@ impl ConsoleSocket {
         let master = fds.and_then(|mut fds| fds.pop()).ok_or(io::ErrorKind::UnexpectedEof)?;
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let other_side = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
-        std::os::unix::fs::fchown(&other_side, Some(uid), Some(gid))?;
+        std::os::unix::fs::fchown(&other_side, Some(uid), None)?;
         Ok(master)
     }
 }

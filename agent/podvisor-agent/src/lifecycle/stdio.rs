@@ -69,7 +69,7 @@ impl Pending {
             Pending::Pipes(streams) => return Ok(streams),
             Pending::Terminal { socket, spec } => (socket, spec),
         };
-        let master = socket.receive(spec.uid, spec.gid).await?;
+        let master = socket.receive(spec.uid).await?;
         let (ended, has_ended) = watch::channel(false);
         // An input even where no stdin is asked for: it carries the terminal's size.
         let stdin = Some(Input::new(master.try_clone()?, true, has_ended.clone())?);
