@@ -52,6 +52,15 @@ pub fn ext4_resize(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
     check(unsafe { libc::ioctl(directory.as_raw_fd(), EXT4_IOC_RESIZE_FS, &raw const blocks) })
 }
 
+/// Gives the calling process a new session key ring without a name, so that no other process finds it (keyctl(2)).
+pub fn new_session_keyring() -> io::Result<()> {
+    // SAFETY: no name, so that the kernel reads no memory.
+    let id = unsafe {
+        libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>())
+    };
+    if id < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// `struct fsxattr` of `include/uapi/linux/fs.h`.
 #[repr(C)]
 #[derive(Default)]

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  first process                                     one more process
-//!    session, cgroup, namespaces of its own            session, the container's namespaces
+//!    session, keys, cgroup, namespaces of its own      session, keys, the container's namespaces
 //!    root: mounts, devices, pivot                      │
 //!    standard streams                                  standard streams
 //!    read-only root, working directory                 working directory
@@ -93,6 +93,9 @@ impl Inside {
         let early = Report::Failed;
         rustix::process::setsid()
             .map_err(|errno| early(Failure::at("cannot make a session", &errno.into())))?;
+        // Without one it would have its user's, which is the same in all containers of a pod.
+        syscall::new_session_keyring()
+            .map_err(|error| early(Failure::at("cannot make a session key ring", &error)))?;
         if let Some(mut cgroup) = self.cgroup.take() {
             cgroup.write_all(b"0").map_err(|error| early(Failure::at("cannot join the cgroup", &error)))?;
         }
