@@ -24,8 +24,8 @@ pub use device::{BALLOON_VERSION, Device, DeviceKind, ImagePart, PARTS_MAX};
 pub use message::{
     BootConfig, DeviceStats, Event, ExitCounts, FdIndex, LOCK_WAITS_VERSION, MEMORY_BYTES_MAX, Message,
     PAGE_RUNS_MAX, PROGRAM_PORT_VERSION, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, PageRun, Refusal, Registers,
-    Request, Response, RestoreConfig, STATE_BYTES_MAX, StopReason, StopReport, TEMPLATES_VERSION,
-    VCPUS_VERSION, VmStats,
+    Request, Response, RestoreConfig, SHARE_GROUPS_MAX, SHARE_GROUPS_VERSION, STATE_BYTES_MAX, StopReason,
+    StopReport, TEMPLATES_VERSION, VCPUS_VERSION, VmStats,
 };
 pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
 pub use slot::{FilledSlot, Slot, VOLUME_SLOTS_VERSION};

@@ -17,7 +17,8 @@ use crate::{Device, DeviceKind, FilledSlot, Slot};
 /// | 3 | slots for volumes ([`Slot::volumes`]) |
 /// | 4 | free pages that go back ([`Device::Balloon`]), vCPUs that are made when they are wanted ([`Request::MakeVcpus`]), templates ([`Request::Save`], [`Request::Restore`]) |
 /// | 5 | a port for programs of containers (`program_port` of [`Device::Vsock`]) |
-pub const PROTOCOL_VERSION: u32 = 5;
+/// | 6 | groups of the share's callers ([`Request::ShareGroups`]) |
+pub const PROTOCOL_VERSION: u32 = 6;
 
 /// The first version whose VMMs save their VM as a template, and start VMs from one.
 pub const TEMPLATES_VERSION: u32 = 4;
@@ -30,6 +31,12 @@ pub const VCPUS_VERSION: u32 = 4;
 
 /// The first version whose VMMs have a port for programs of containers.
 pub const PROGRAM_PORT_VERSION: u32 = 5;
+
+/// The first version whose VMMs act with groups of the guest's programs on files of the node.
+pub const SHARE_GROUPS_VERSION: u32 = 6;
+
+/// Most groups of [`Request::ShareGroups`]. Programs have some ten; a server of files by NFS takes 16.
+pub const SHARE_GROUPS_MAX: usize = 256;
 
 /// Least version of the other side that this one understands. A side that is newer decides by its own constant whether
 /// it understands this one, and sends it nothing that it does not know.
@@ -133,6 +140,12 @@ pub enum Request {
         /// Process ids.
         pids: Vec<u32>,
     },
+    /// Have these supplementary groups, and no others, on files of the node from now on: those of all the pod's programs, since a
+    /// request for a file names its caller's user and group alone. Since version 6.
+    ShareGroups {
+        /// Group ids, [`SHARE_GROUPS_MAX`] at most.
+        groups: Vec<u32>,
+    },
     /// The slots that are filled.
     Slots,
     /// Counters and times of the VM.
@@ -171,6 +184,8 @@ pub enum Response {
     VcpusMade,
     /// The waits end soon.
     LockWaitsInterrupted,
+    /// Requests that begin from now on have the groups.
+    GroupsShared,
     /// The filled slots, in the table's order.
     Slots(Vec<FilledSlot>),
     /// Counters.

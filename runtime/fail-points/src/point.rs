@@ -83,6 +83,7 @@ points! {
     VmmResize = "vmm.resize",
     VmmMakeVcpus = "vmm.make_vcpus",
     VmmInterruptLockWaits = "vmm.interrupt_lock_waits",
+    VmmShareGroups = "vmm.share_groups",
     VmmSlots = "vmm.slots",
     VmmStats = "vmm.stats",
     VmmConsole = "vmm.console",

@@ -5,7 +5,7 @@
 //! agents, pods or images, and reads nothing that a guest wrote but the console's text.
 //!
 //! `connection` speaks the protocol, `link` makes a lost connection again, `process` watches the VMM's life, `vm` joins
-//! them, and `template` saves and restores VMs.
+//! them, `share` speaks of the shared directory, and `template` saves and restores VMs.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod pin;
 mod plan;
 mod process;
 mod reactor;
+mod share;
 mod spawn;
 mod streams;
 mod template;

@@ -320,7 +320,7 @@ mod tests {
             );
         }
         let expected = [
-            Some("the VMM speaks version 0 of the protocol, and this daemon 1 to 5"),
+            Some("the VMM speaks version 0 of the protocol, and this daemon 1 to 6"),
             // The newer side decides.
             None,
             Some("the VMM refused hello: the daemon speaks version 1"),

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use proto_vmm::{
-    BALLOON_VERSION, BootConfig, Device, FilledSlot, LOCK_WAITS_VERSION, PROGRAM_PORT_VERSION, Request,
-    Response, Slot, StopReport, VCPUS_VERSION, VOLUME_SLOTS_VERSION, VmStats,
+    BALLOON_VERSION, BootConfig, Device, FilledSlot, PROGRAM_PORT_VERSION, Request, Response, Slot,
+    StopReport, VCPUS_VERSION, VOLUME_SLOTS_VERSION, VmStats,
 };
 use runtime_fail_points::{Point, pass_async};
 use tokio::net::UnixStream;
@@ -284,22 +284,6 @@ impl Vm {
     /// Number of the VM's disks that wait for room on the node, as it changes. 0 also where the VMM is too old to say.
     pub fn full_disks(&self) -> watch::Receiver<u32> {
         self.0.events.full_disks.subscribe()
-    }
-
-    /// Ends the waits of killed processes for file locks of volumes. A VMM that is too old holds no locks, and is not
-    /// asked.
-    ///
-    /// # Errors
-    /// As [`boot`](Self::boot).
-    pub async fn interrupt_lock_waits(&self, pids: &[u32]) -> Result<(), VmError> {
-        if self.0.version < LOCK_WAITS_VERSION {
-            return Ok(());
-        }
-        let (name, request) = ("interrupt_lock_waits", Request::InterruptLockWaits { pids: pids.to_vec() });
-        match self.ask(Point::VmmInterruptLockWaits, name, request, &Descriptors::default()).await? {
-            Response::LockWaitsInterrupted => Ok(()),
-            _ => Err(VmError::Confused { request: name }),
-        }
     }
 
     /// Returns the slots that are filled, in the table's order.

@@ -257,6 +257,9 @@ fn devices_come_and_go_and_a_shutdown_ends_it_well() {
     // Whether one waits or not.
     let interrupt = Request::InterruptLockWaits { pids: vec![1, u32::MAX] };
     assert!(matches!(vmm.ask(interrupt, &[]), Ok(Response::LockWaitsInterrupted)));
+    let groups = |count| Request::ShareGroups { groups: (0..count).collect() };
+    assert!(matches!(vmm.ask(groups(256), &[]), Ok(Response::GroupsShared)));
+    assert_eq!(vmm.ask(groups(257), &[]).unwrap_err().message, "257 groups are more than 256");
     let Ok(Response::Stats(stats)) = vmm.ask(Request::Stats, &[]) else { panic!("no stats") };
     assert!(stats.boot_requested_ns > 0);
     while !matches!(vmm.ask(Request::Console, &[]), Ok(Response::Console { text }) if text == "up") {}

@@ -1,5 +1,6 @@
 //! Pods' VMs: one VMM process each.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -127,6 +128,8 @@ pub(crate) trait Vm: Debug + Send + Sync {
     async fn unplug(&self, slot: Slot) -> Result<(), BackendError>;
     /// Ends the waits of killed processes for file locks of volumes.
     async fn interrupt_lock_waits(&self, pids: &[u32]) -> Result<(), BackendError>;
+    /// Has requests for files of the node carried out with these supplementary groups.
+    async fn share_groups(&self, groups: &BTreeSet<u32>) -> Result<(), BackendError>;
     /// The slots that hold a device, whoever plugged it.
     async fn filled_slots(&self) -> Result<Vec<FilledSlot>, BackendError>;
     /// Offers the guest memory of this size in all, through the device in [`Slot::MEM`]. The guest takes
@@ -318,6 +321,10 @@ impl Vm for SpawnedVm {
 
     async fn interrupt_lock_waits(&self, pids: &[u32]) -> Result<(), BackendError> {
         Ok(self.0.interrupt_lock_waits(pids).await?)
+    }
+
+    async fn share_groups(&self, groups: &BTreeSet<u32>) -> Result<(), BackendError> {
+        Ok(self.0.share_groups(groups).await?)
     }
 
     async fn filled_slots(&self) -> Result<Vec<FilledSlot>, BackendError> {

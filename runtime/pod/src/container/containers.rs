@@ -115,6 +115,12 @@ impl Containers {
         others.map(|(id, container)| (id.as_str(), container.resources())).chain(changed).collect()
     }
 
+    /// Supplementary groups of those that have not ended.
+    pub(crate) fn groups(&self) -> impl Iterator<Item = u32> {
+        let open = self.0.values().filter(|container| container.status.stage != ContainerStage::Exited);
+        open.flat_map(|container| container.status.user.groups.iter().copied())
+    }
+
     /// The container, if it has not ended.
     fn open(&mut self, id: &str) -> Option<&mut Container> {
         self.0.get_mut(id).filter(|container| container.status.stage != ContainerStage::Exited)

@@ -146,6 +146,7 @@ impl Driver {
         let creating = live.call("creating the container in the guest", creating);
         let user = step(span!("create in the guest"), creating).await;
         status.user = user.map_err(volume_error_first)?;
+        step(span!("share the groups"), self.share_groups(live, &record, &status.user)).await?;
         if let Some(template) = self.template.take() {
             show::pages(&self.node, &template, Until::Container, live.vm.pid()).await;
         }

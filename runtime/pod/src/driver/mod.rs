@@ -28,6 +28,7 @@ pub(crate) use self::recover::FoundPod;
 #[cfg(test)]
 pub(crate) use self::stop::REMOVED;
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
@@ -87,6 +88,8 @@ pub(crate) struct Driver {
     full_disks: watch::Receiver<u32>,
     /// The template of the VM, until its first container is made.
     template: Option<Arc<Template>>,
+    /// Groups that the VMM acts with on files of the node, as far as this daemon has told it.
+    shared_groups: BTreeSet<u32>,
     /// Whether plugins have heard that the pod stops.
     is_heard_to_stop: bool,
 }
@@ -120,6 +123,7 @@ impl Driver {
             lost: false,
             full_disks,
             template: None,
+            shared_groups: BTreeSet::new(),
             is_heard_to_stop: false,
         }
     }

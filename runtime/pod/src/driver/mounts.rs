@@ -1,14 +1,17 @@
-//! Binds the host paths that a container mounts into the pod's shared directory, and takes the binds away.
+//! Binds the host paths that a container mounts into the pod's shared directory, and takes the binds away. The VMM learns as which groups
+//! it is to act there.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use runtime_spec::share_name;
+use runtime_spec::{User, share_name};
 
 use super::Driver;
 use crate::backend::ContainerDir;
 use crate::blocking::within;
 use crate::container::mounts;
 use crate::error::PodError;
+use crate::live::Live;
 use crate::record::ContainerRecord;
 
 /// How long the host paths of a container may take to be bound, or to be let go: one on a file system that hangs (an NFS
@@ -27,6 +30,24 @@ impl Driver {
             bound.map_err(|error| error.during("mounts"))
         };
         within(BOUND_WITHIN, "mounts", binding).await
+    }
+
+    /// Has the VMM act with the groups of the pod's programs on files of the node, if the container mounts any.
+    pub(super) async fn share_groups(
+        &mut self,
+        live: &Live,
+        record: &ContainerRecord,
+        user: &User,
+    ) -> Result<(), PodError> {
+        let binds = mounts::binds(&record.spec, &record.guest_volumes, &record.host_sockets);
+        if binds.is_empty() || user.groups.iter().all(|group| self.shared_groups.contains(group)) {
+            return Ok(());
+        }
+        let groups: BTreeSet<u32> = self.containers.groups().chain(user.groups.iter().copied()).collect();
+        let telling = live.vm.share_groups(&groups);
+        telling.await.map_err(|error| error.during("telling the VMM the container's groups"))?;
+        self.shared_groups = groups;
+        Ok(())
     }
 
     /// Takes the container's binds away. The call is idempotent.

@@ -178,7 +178,7 @@ impl Agent for FakeAgent {
         self.created.lock().unwrap().insert(plan.container_id.clone(), slots.clone());
         self.processes.lock().unwrap().insert((plan.container_id.clone(), String::new()), process);
         self.script.done("agent.create").await?;
-        Ok(User { uid: 7, gid: 8, groups: Vec::new() })
+        Ok(User { uid: 7, gid: 8, groups: self.script.state().groups.clone() })
     }
 
     async fn attach_host_sockets(&self, container_id: &str) -> Result<(), BackendError> {

@@ -86,6 +86,30 @@ async fn host_paths_are_bound_as_asked_before_the_guest_mounts_them_and_go_with_
 }
 
 #[tokio::test]
+async fn files_of_the_node_are_reached_with_the_groups_of_the_pods_programs() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let create = async |name: &str, mounts, groups: &[u32]| {
+        world.script.state().groups = groups.to_vec();
+        let spec = ContainerSpec { mounts, ..container(name) };
+        world.pods.create_container(&pod_id, spec).await.unwrap()
+    };
+    let told = || -> Vec<String> {
+        let seen = world.script.state().seen.clone();
+        seen.iter().filter_map(|step| step.strip_prefix("vm.share_groups ")).map(str::to_owned).collect()
+    };
+    create("plain", vec![host("/a")], &[]).await;
+    create("alone", vec![], &[5]).await;
+    assert_eq!(told(), Vec::<String>::new());
+    let first = create("first", vec![host("/a")], &[3000, 7]).await;
+    create("second", vec![host("/a")], &[7]).await;
+    assert_eq!(told(), ["{5, 7, 3000}"]);
+    world.pods.remove_container(&first).await.unwrap();
+    create("third", vec![host("/a")], &[8]).await;
+    assert_eq!(told(), ["{5, 7, 3000}", "{5, 7, 8}"]);
+}
+
+#[tokio::test]
 async fn a_path_that_is_not_there_is_the_callers_mistake_and_is_named() {
     let world = World::new().await;
     let pod_id = world.pods.run(pod("web")).await.unwrap();
@@ -97,10 +121,11 @@ async fn a_path_that_is_not_there_is_the_callers_mistake_and_is_named() {
 
 #[tokio::test]
 async fn a_container_that_fails_takes_its_mounts_and_volumes_along() {
-    for step in ["shares.bind", "agent.create"] {
+    for step in ["shares.bind", "agent.create", "vm.share_groups {5}"] {
         let world = World::new().await;
         let pod_id = world.pods.run(pod("web")).await.unwrap();
         world.script.fail(step);
+        world.script.state().groups = vec![5];
         let spec = with(vec![host("/a"), image("image7", "")]);
         let error = world.pods.create_container(&pod_id, spec.clone()).await.unwrap_err();
         assert!(error.chain().contains(step), "{step}: {}", error.chain());

@@ -102,6 +102,8 @@ pub(crate) struct State {
     pub(crate) seen: Vec<String>,
     /// Pods that have a network.
     pub(crate) networks: BTreeSet<String>,
+    /// Supplementary groups of containers' users.
+    pub(crate) groups: Vec<u32>,
     /// Binds, by container.
     pub(crate) binds: BTreeMap<String, Vec<(usize, Bind)>>,
     /// Containers whose record was damaged: nobody knows what was made for them.

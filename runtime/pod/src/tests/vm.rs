@@ -1,6 +1,6 @@
 //! Networks, VMs and images that exist in memory only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -340,6 +340,10 @@ impl Vm for FakeVm {
         self.step(&format!("vm.interrupt_lock_waits {pids:?}")).await?;
         self.agent.interrupted();
         Ok(())
+    }
+
+    async fn share_groups(&self, groups: &BTreeSet<u32>) -> Result<(), BackendError> {
+        self.step(&format!("vm.share_groups {groups:?}")).await
     }
 
     async fn filled_slots(&self) -> Result<Vec<FilledSlot>, BackendError> {

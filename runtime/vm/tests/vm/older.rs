@@ -1,4 +1,4 @@
-//! VMMs of an earlier build, which know images of one file alone, and nothing of file locks.
+//! VMMs of an earlier build, which know images of one file alone, and nothing of file locks and groups.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -49,6 +49,7 @@ async fn an_older_vmm_plugs_images_of_one_file_and_its_release_is_said_for_other
         "the pod's VMM is of release 0.9.1, which plugs no image of several files: the pod must be made anew"
     );
     vm.interrupt_lock_waits(&[4711]).await.unwrap();
+    vm.share_groups(&[4711].into()).await.unwrap();
     vm.plug(slot, Device::Pmem { image: file() }).await.unwrap();
     let [_, asked] = vmm.join().unwrap();
     assert!(

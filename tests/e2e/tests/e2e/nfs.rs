@@ -44,6 +44,22 @@ async fn an_export_that_squashes_root_takes_what_its_user_may_do_on_the_node() {
     let refused = client.sh(&stranger, "cat /data/home/c 2>&1; true").await.unwrap();
     assert!(refused.contains("Permission denied"), "{refused}");
     assert_eq!(client.sh(&user, "cat /data/home/c").await.unwrap(), "one\ntwo\n");
+
+    // A volume of a group: Kubernetes gives it to all containers of the pod (`fsGroup`).
+    let shared = nfs.exported().join("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::os::unix::fs::chown(&shared, Some(0), Some(3000)).unwrap();
+    std::fs::set_permissions(&shared, std::os::unix::fs::PermissionsExt::from_mode(0o2770)).unwrap();
+    let work = "cd /data/shared && echo one >a && mv a b && cat b && stat -c %u:%g b";
+    let or_refused = format!("({work}) 2>/dev/null || echo refused");
+    assert_eq!(client.sh(&user, &or_refused).await.unwrap(), "refused\n");
+    let mut of_group = container("of-group", &image, &nfs, 1000);
+    let context = of_group.linux.as_mut().unwrap().security_context.as_mut().unwrap();
+    context.supplemental_groups = vec![2000, 3000];
+    let of_group = client.run(&pod, of_group).await.unwrap();
+    assert_eq!(client.sh(&of_group, work).await.unwrap(), "one\n1000:3000\n");
+    // The guest's kernel knows that this one is not of the group.
+    assert_eq!(client.sh(&user, &or_refused).await.unwrap(), "refused\n");
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }

@@ -50,7 +50,7 @@ mod tests {
         assert_eq!(check(PROTOCOL_VERSION + 1), Ok(()));
         let refused = check(PROTOCOL_VERSION_MIN - 1).unwrap_err().message;
         assert!(
-            refused.starts_with("the daemon speaks version 0 of the protocol, and this VMM 1 to 5"),
+            refused.starts_with("the daemon speaks version 0 of the protocol, and this VMM 1 to 6"),
             "{refused}"
         );
     }

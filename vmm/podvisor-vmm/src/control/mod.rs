@@ -24,6 +24,7 @@ mod plug;
 mod resize;
 mod restore;
 mod save;
+mod share_groups;
 mod shutdown;
 mod slots;
 mod stats;
@@ -298,6 +299,7 @@ impl Control {
             Request::Resize { memory_bytes } => (self.resize(memory_bytes), Next::Wait),
             Request::MakeVcpus { count } => (self.make_vcpus(count), Next::Wait),
             Request::InterruptLockWaits { pids } => (self.interrupt_lock_waits(&pids), Next::Wait),
+            Request::ShareGroups { groups } => (self.share_groups(&groups), Next::Wait),
             Request::Slots => (self.slots(), Next::Wait),
             Request::Stats => (self.stats(), Next::Wait),
             Request::Console => (self.console(), Next::Wait),

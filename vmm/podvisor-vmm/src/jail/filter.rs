@@ -144,6 +144,7 @@ const FILES: &[c_long] = &[
     // Who it acts as.
     libc::SYS_setfsuid,
     libc::SYS_setfsgid,
+    libc::SYS_setgroups,
     // For a moment without CAP_FSETID, where a write is to take set-user-id bits away.
     libc::SYS_capget,
     libc::SYS_capset,

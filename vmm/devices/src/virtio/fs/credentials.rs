@@ -25,8 +25,13 @@ pub fn keep_capabilities_as_other_users() -> io::Result<()> {
 }
 
 fn leave_groups() -> io::Result<()> {
-    // SAFETY: no groups, so that the kernel reads no memory.
-    check(unsafe { libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()) })
+    set_groups(&[])
+}
+
+/// Gives the calling thread these supplementary groups, and no others. Needs CAP_SETGID, or that it has them.
+pub(super) fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the kernel reads as many groups as there are.
+    check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })
 }
 
 fn check(result: libc::c_long) -> io::Result<()> {

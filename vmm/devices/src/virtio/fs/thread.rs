@@ -77,6 +77,12 @@ impl ShareThread {
         self.share.interrupts().add(pids);
     }
 
+    /// Requests that begin from now on have these supplementary groups on files of the host, and no others. The call does not
+    /// wait.
+    pub fn set_groups(&self, groups: &[u32]) {
+        self.share.set_groups(groups);
+    }
+
     /// Has the queues served until the session ends.
     pub(super) fn begin(&self, worker: FsWorker, afresh: bool) -> Result<Session, DeviceError> {
         let failed = |message: String| DeviceError { device: DEVICE, message };

@@ -2,8 +2,8 @@
 //! systems that decides whose a new file is. A server of files (NFS with root_squash, for one) lets a user do what it would on the node,
 //! and root nothing.
 //!
-//! The guest's kernel has decided already whether the program may, and the thread keeps its capabilities. Other groups of the program are
-//! not known here. The ids say nothing to anybody but the kernel's file systems: with the real or effective ones, a process of that user
+//! The guest's kernel has decided already whether the program may, and the thread keeps its capabilities. Of the program's other groups
+//! a request says nothing: `groups.rs` has those of the pod. The ids say nothing to anybody but the kernel's file systems: with the real or effective ones, a process of that user
 //! on the node could send the VMM signals.
 
 use std::cell::Cell;
@@ -11,6 +11,8 @@ use std::io;
 
 use fuse_backend_rs::api::filesystem::Context;
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
+
+use super::Share;
 
 /// An id that is none: asking for it changes nothing, and the answer is the present one.
 const NONE: u32 = u32::MAX;
@@ -20,8 +22,32 @@ thread_local! {
     static PRESENT: Cell<Option<(u32, u32)>> = const { Cell::new(None) };
 }
 
-/// Runs a request as the caller. What its user is refused is tried as root, for the groups that are not known here.
-pub(super) fn as_caller<T>(ctx: &Context, request: impl Fn() -> io::Result<T>) -> io::Result<T> {
+impl Share {
+    /// Runs a request as the caller. What its user is refused is tried as root, for groups that are not known here.
+    pub(super) fn as_caller<T>(&self, ctx: &Context, request: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        self.groups.join()?;
+        as_caller(ctx, request)
+    }
+
+    /// Runs a request that makes a file, which is the caller's, and hands it the context of root: the library would change the
+    /// thread's effective ids else, and look at the new file as root.
+    pub(super) fn making<T>(
+        &self,
+        ctx: &Context,
+        request: impl FnOnce(&Context) -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.groups.join()?;
+        making(ctx, request)
+    }
+
+    /// Acts as the caller from here on, until the next request.
+    pub(super) fn act_as(&self, ctx: &Context) -> io::Result<()> {
+        self.groups.join()?;
+        act_as(ctx)
+    }
+}
+
+fn as_caller<T>(ctx: &Context, request: impl Fn() -> io::Result<T>) -> io::Result<T> {
     act_as(ctx)?;
     match request() {
         Err(error) if ctx.uid != 0 && is_refusal(&error) => {
@@ -32,9 +58,7 @@ pub(super) fn as_caller<T>(ctx: &Context, request: impl Fn() -> io::Result<T>) -
     }
 }
 
-/// Runs a request that makes a file, which is the caller's, and hands it the context of root: the library would change the thread's
-/// effective ids else, and look at the new file as root.
-pub(super) fn making<T>(ctx: &Context, request: impl FnOnce(&Context) -> io::Result<T>) -> io::Result<T> {
+fn making<T>(ctx: &Context, request: impl FnOnce(&Context) -> io::Result<T>) -> io::Result<T> {
     act_as(ctx)?;
     request(&Context { uid: 0, gid: 0, ..*ctx })
 }
@@ -43,8 +67,7 @@ fn is_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM))
 }
 
-/// Acts as the caller from here on, until the next request.
-pub(super) fn act_as(ctx: &Context) -> io::Result<()> {
+fn act_as(ctx: &Context) -> io::Result<()> {
     become_user(ctx.uid, ctx.gid)
 }
 

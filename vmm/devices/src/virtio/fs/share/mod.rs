@@ -5,8 +5,9 @@
 //! learns of mounts below, so that each file system keeps device and inode numbers of its own.
 //!
 //! `requests` is what the driver may ask, `reopen` gives a descriptor of a known file, `xattr` has extended
-//! attributes and access control lists, `lock` file locks, `identity` who a request acts as, `umask` the permissions of new files.
+//! attributes and access control lists, `lock` file locks, `identity` and `groups` who a request acts as, `umask` the permissions of new files.
 
+mod groups;
 mod identity;
 mod lock;
 mod reopen;
@@ -28,6 +29,7 @@ use fuse_backend_rs::api::filesystem::FileSystem as _;
 use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use vmm_sys_util::eventfd::EventFd;
 
+use self::groups::Groups;
 use super::locks::{Interrupts, Locks, OWNERS_MAX};
 
 /// Capabilities that the driver may use beyond the oldest protocol, where it can.
@@ -74,6 +76,7 @@ pub struct Share {
     /// To ask for the lowest free descriptor number.
     probe: EventFd,
     mounted: AtomicBool,
+    groups: Groups,
     locks: Mutex<Locks>,
     /// Waits for locks that are to end.
     interrupts: Interrupts,
@@ -105,8 +108,9 @@ impl Share {
         };
         let (files, probe) = (PassthroughFs::new(config)?, EventFd::new(0)?);
         let interrupts = Interrupts::new()?;
-        let (mounted, locks) = (AtomicBool::new(false), Mutex::new(Locks::new(OWNERS_MAX)));
-        Ok(Share { files, descriptors_max, probe, mounted, locks, interrupts })
+        let (mounted, groups) = (AtomicBool::new(false), Groups::default());
+        let locks = Mutex::new(Locks::new(OWNERS_MAX));
+        Ok(Share { files, descriptors_max, probe, mounted, groups, locks, interrupts })
     }
 
     /// Whether the driver has it mounted.
@@ -120,6 +124,11 @@ impl Share {
             self.locks().clear();
             self.files.destroy();
         }
+    }
+
+    /// Requests that begin from now on have these groups.
+    pub(super) fn set_groups(&self, groups: &[u32]) {
+        self.groups.set(groups);
     }
 
     /// Requests for locks that are to wait no longer.

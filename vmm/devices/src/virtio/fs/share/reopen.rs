@@ -11,7 +11,6 @@ use fuse_backend_rs::api::filesystem::{Context, FileSystem as _};
 use fuse_backend_rs::transport::FsCacheReqHandler;
 
 use super::Share;
-use super::identity::as_caller;
 
 impl Share {
     /// Opens a file or directory anew: the description is the caller's alone. EBADF for what is neither, and for a
@@ -19,7 +18,7 @@ impl Share {
     pub(super) fn reopen(&self, ctx: &Context, inode: u64, writable: bool) -> io::Result<File> {
         self.room()?;
         let flags = if writable { SetupmappingFlags::WRITE } else { SetupmappingFlags::READ };
-        as_caller(ctx, || {
+        self.as_caller(ctx, || {
             let mut borrower = Borrower::default();
             self.files.setupmapping(ctx, inode, 0, 0, 0, flags.bits(), 0, &mut borrower)?;
             borrower.file.ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))

@@ -11,9 +11,8 @@ use fuse_backend_rs::api::filesystem::{
     ZeroCopyWriter,
 };
 
-use super::identity::{as_caller, making};
 use super::umask::Umask;
-use super::{OPTIONS, Share, identity};
+use super::{OPTIONS, Share};
 use crate::virtio::fs::LISTING_BYTES_MAX;
 use crate::virtio::fs::locks::LockRequest;
 
@@ -34,7 +33,7 @@ impl FileSystem for Share {
 
     fn lookup(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<Entry> {
         self.room()?;
-        let mut entry = as_caller(ctx, || self.files.lookup(ctx, parent, name))?;
+        let mut entry = self.as_caller(ctx, || self.files.lookup(ctx, parent, name))?;
         let directory = entry.attr.st_mode & libc::S_IFMT == libc::S_IFDIR;
         if directory && !matches!(name.to_bytes(), b"." | b"..") {
             let (above, _) = self.getattr(ctx, parent, None)?;
@@ -54,7 +53,7 @@ impl FileSystem for Share {
     }
 
     fn getattr(&self, ctx: &Context, inode: u64, handle: Option<u64>) -> io::Result<(stat64, Duration)> {
-        as_caller(ctx, || self.files.getattr(ctx, inode, handle))
+        self.as_caller(ctx, || self.files.getattr(ctx, inode, handle))
     }
 
     fn setattr(
@@ -65,16 +64,16 @@ impl FileSystem for Share {
         handle: Option<u64>,
         valid: SetattrValid,
     ) -> io::Result<(stat64, Duration)> {
-        as_caller(ctx, || self.files.setattr(ctx, inode, attr, handle, valid))
+        self.as_caller(ctx, || self.files.setattr(ctx, inode, attr, handle, valid))
     }
 
     fn readlink(&self, ctx: &Context, inode: u64) -> io::Result<Vec<u8>> {
-        as_caller(ctx, || self.files.readlink(ctx, inode))
+        self.as_caller(ctx, || self.files.readlink(ctx, inode))
     }
 
     fn symlink(&self, ctx: &Context, target: &CStr, parent: u64, name: &CStr) -> io::Result<Entry> {
         self.room()?;
-        making(ctx, |ctx| self.files.symlink(ctx, target, parent, name))
+        self.making(ctx, |ctx| self.files.symlink(ctx, target, parent, name))
     }
 
     /// Makes no device nodes: on the host they would be devices.
@@ -92,21 +91,21 @@ impl FileSystem for Share {
         }
         self.room()?;
         let _umask = Umask::of_this_thread(umask);
-        making(ctx, |ctx| self.files.mknod(ctx, parent, name, mode, rdev, 0))
+        self.making(ctx, |ctx| self.files.mknod(ctx, parent, name, mode, rdev, 0))
     }
 
     fn mkdir(&self, ctx: &Context, parent: u64, name: &CStr, mode: u32, umask: u32) -> io::Result<Entry> {
         self.room()?;
         let _umask = Umask::of_this_thread(umask);
-        making(ctx, |ctx| self.files.mkdir(ctx, parent, name, mode, 0))
+        self.making(ctx, |ctx| self.files.mkdir(ctx, parent, name, mode, 0))
     }
 
     fn unlink(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<()> {
-        as_caller(ctx, || self.files.unlink(ctx, parent, name))
+        self.as_caller(ctx, || self.files.unlink(ctx, parent, name))
     }
 
     fn rmdir(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<()> {
-        as_caller(ctx, || self.files.rmdir(ctx, parent, name))
+        self.as_caller(ctx, || self.files.rmdir(ctx, parent, name))
     }
 
     fn rename(
@@ -118,12 +117,12 @@ impl FileSystem for Share {
         new_name: &CStr,
         flags: u32,
     ) -> io::Result<()> {
-        as_caller(ctx, || self.files.rename(ctx, old_parent, old_name, new_parent, new_name, flags))
+        self.as_caller(ctx, || self.files.rename(ctx, old_parent, old_name, new_parent, new_name, flags))
     }
 
     fn link(&self, ctx: &Context, inode: u64, parent: u64, name: &CStr) -> io::Result<Entry> {
         self.room()?;
-        as_caller(ctx, || self.files.link(ctx, inode, parent, name))
+        self.as_caller(ctx, || self.files.link(ctx, inode, parent, name))
     }
 
     fn open(
@@ -134,7 +133,7 @@ impl FileSystem for Share {
         fuse_flags: u32,
     ) -> io::Result<(Option<u64>, OpenOptions, Option<u32>)> {
         self.room()?;
-        as_caller(ctx, || self.files.open(ctx, inode, flags, fuse_flags))
+        self.as_caller(ctx, || self.files.open(ctx, inode, flags, fuse_flags))
     }
 
     fn create(
@@ -146,7 +145,7 @@ impl FileSystem for Share {
     ) -> io::Result<(Entry, Option<u64>, OpenOptions, Option<u32>)> {
         self.room()?;
         let _umask = Umask::of_this_thread(args.umask);
-        making(ctx, |ctx| self.files.create(ctx, parent, name, CreateIn { umask: 0, ..args }))
+        self.making(ctx, |ctx| self.files.create(ctx, parent, name, CreateIn { umask: 0, ..args }))
     }
 
     fn read(
@@ -215,12 +214,12 @@ impl FileSystem for Share {
     }
 
     fn statfs(&self, ctx: &Context, inode: u64) -> io::Result<libc::statvfs64> {
-        as_caller(ctx, || self.files.statfs(ctx, inode))
+        self.as_caller(ctx, || self.files.statfs(ctx, inode))
     }
 
     fn opendir(&self, ctx: &Context, inode: u64, flags: u32) -> io::Result<(Option<u64>, OpenOptions)> {
         self.room()?;
-        as_caller(ctx, || self.files.opendir(ctx, inode, flags))
+        self.as_caller(ctx, || self.files.opendir(ctx, inode, flags))
     }
 
     /// Names with the inode numbers that `stat` shows too; the library's own listing shows its numbers.
@@ -235,7 +234,7 @@ impl FileSystem for Share {
     ) -> io::Result<()> {
         self.room()?;
         let size = size.min(LISTING_BYTES_MAX);
-        identity::act_as(ctx)?;
+        self.act_as(ctx)?;
         self.files.readdirplus(ctx, inode, handle, size, offset, &mut |name, entry| {
             let added = add_entry(name)?;
             // What did not fit is let go of by the library.
@@ -280,19 +279,19 @@ impl FileSystem for Share {
     }
 
     fn setxattr(&self, ctx: &Context, inode: u64, name: &CStr, value: &[u8], flags: u32) -> io::Result<()> {
-        as_caller(ctx, || self.set_attribute(ctx, inode, name, value, flags))
+        self.as_caller(ctx, || self.set_attribute(ctx, inode, name, value, flags))
     }
 
     fn getxattr(&self, ctx: &Context, inode: u64, name: &CStr, size: u32) -> io::Result<GetxattrReply> {
-        as_caller(ctx, || self.get_attribute(ctx, inode, name, size))
+        self.as_caller(ctx, || self.get_attribute(ctx, inode, name, size))
     }
 
     fn listxattr(&self, ctx: &Context, inode: u64, size: u32) -> io::Result<ListxattrReply> {
-        as_caller(ctx, || self.list_attributes(ctx, inode, size))
+        self.as_caller(ctx, || self.list_attributes(ctx, inode, size))
     }
 
     fn removexattr(&self, ctx: &Context, inode: u64, name: &CStr) -> io::Result<()> {
-        as_caller(ctx, || self.remove_attribute(ctx, inode, name))
+        self.as_caller(ctx, || self.remove_attribute(ctx, inode, name))
     }
 
     fn lseek(&self, ctx: &Context, inode: u64, handle: u64, offset: u64, whence: u32) -> io::Result<u64> {
