@@ -24,12 +24,14 @@ const PATHS: [&str; 14] = [
     "/tmp/../a/e",
     "/home",
 ];
+/// Those of them whose directories the image below has.
+const BELOW: [&str; 5] = ["/a", "/link", "/etc/passwd", "/etc/new", "/home"];
 const TARGETS: [&str; 9] =
-    ["/a", "a/b", "../../../../a", "/nothing", "../run/none/file", "/etc", "/etc/passwd", ".", "/link"];
+    ["/a", "a/b", "../../../../a", "/nothing", "../run/none/file", "/home", "/etc/passwd", ".", "/link"];
 const USERS: [&str; 8] = ["", "0", "33", "www-data", "1000", "1000:2000", "www-data:users", "ghost"];
 const DIRECTORIES: [&str; 7] = ["", "/", "/a", "/made/deep", "/link", "/etc/../a", "/root"];
 const VARIABLES: [&str; 7] = ["A=1", "B=two words", "A=2", "HOME=/x", "EMPTY=", "PATH=/bin:/a", "Z=a=b"];
-const CAPABILITIES: [&str; 6] = ["ALL", "NET_ADMIN", "CAP_SYS_ADMIN", "CHOWN", "MKNOD", "SETUID"];
+const CAPABILITIES: [&str; 6] = ["ALL", "NET_ADMIN", "SYS_ADMIN", "CHOWN", "MKNOD", "SETUID"];
 
 /// The case of a seed.
 pub(crate) fn case(seed: u64) -> Case {
@@ -97,8 +99,10 @@ fn entries(random: &mut StdRng) -> Vec<String> {
         let (is_dir, entry) = match random.random_range(0..6) {
             0 => (true, format!("dir {path} 0755")),
             1 => (true, format!("dir {path} 0700")),
-            2 => (false, format!("file {path} 0644 of the image")),
-            3 => (false, format!("without {path}")),
+            // A line of users, wherever it is.
+            2 => (false, format!("file {path} 0644 root:x:0:0::/of-image:/bin/sh")),
+            // containerd makes the directory that a whiteout is in.
+            3 if BELOW.contains(&path) => (false, format!("without {path}")),
             _ => (false, format!("link {path} {}", pick(random, &TARGETS))),
         };
         let is_below =

@@ -19,6 +19,7 @@ const FILES: &[(&str, &str)] = &[
     ("mounts", include_str!("../cases/mounts.toml")),
     ("privileges", include_str!("../cases/privileges.toml")),
     ("process", include_str!("../cases/process.toml")),
+    ("reports", include_str!("../cases/reports.toml")),
     ("settings", include_str!("../cases/settings.toml")),
     ("special", include_str!("../cases/special.toml")),
     ("users", include_str!("../cases/users.toml")),
