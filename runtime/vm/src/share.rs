@@ -1,4 +1,4 @@
-//! What the VMM is told of the programs that use the pod's shared directory.
+//! What the VMM learns of the programs that use the pod's shared directory.
 
 use std::collections::BTreeSet;
 

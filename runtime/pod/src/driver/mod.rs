@@ -88,7 +88,7 @@ pub(crate) struct Driver {
     full_disks: watch::Receiver<u32>,
     /// The template of the VM, until its first container is made.
     template: Option<Arc<Template>>,
-    /// Groups that the VMM acts with on files of the node, as far as this daemon has told it.
+    /// Groups that the VMM acts with on files of the node, as far as this daemon knows.
     shared_groups: BTreeSet<u32>,
     /// Whether plugins have heard that the pod stops.
     is_heard_to_stop: bool,

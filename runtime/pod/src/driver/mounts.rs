@@ -44,8 +44,8 @@ impl Driver {
             return Ok(());
         }
         let groups: BTreeSet<u32> = self.containers.groups().chain(user.groups.iter().copied()).collect();
-        let telling = live.vm.share_groups(&groups);
-        telling.await.map_err(|error| error.during("telling the VMM the container's groups"))?;
+        let sending = live.vm.share_groups(&groups);
+        sending.await.map_err(|error| error.during("sending the VMM the container's groups"))?;
         self.shared_groups = groups;
         Ok(())
     }

@@ -94,19 +94,19 @@ async fn files_of_the_node_are_reached_with_the_groups_of_the_pods_programs() {
         let spec = ContainerSpec { mounts, ..container(name) };
         world.pods.create_container(&pod_id, spec).await.unwrap()
     };
-    let told = || -> Vec<String> {
+    let sent = || -> Vec<String> {
         let seen = world.script.state().seen.clone();
         seen.iter().filter_map(|step| step.strip_prefix("vm.share_groups ")).map(str::to_owned).collect()
     };
     create("plain", vec![host("/a")], &[]).await;
     create("alone", vec![], &[5]).await;
-    assert_eq!(told(), Vec::<String>::new());
+    assert_eq!(sent(), Vec::<String>::new());
     let first = create("first", vec![host("/a")], &[3000, 7]).await;
     create("second", vec![host("/a")], &[7]).await;
-    assert_eq!(told(), ["{5, 7, 3000}"]);
+    assert_eq!(sent(), ["{5, 7, 3000}"]);
     world.pods.remove_container(&first).await.unwrap();
     create("third", vec![host("/a")], &[8]).await;
-    assert_eq!(told(), ["{5, 7, 3000}", "{5, 7, 8}"]);
+    assert_eq!(sent(), ["{5, 7, 3000}", "{5, 7, 8}"]);
 }
 
 #[tokio::test]

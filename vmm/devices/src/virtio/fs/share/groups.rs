@@ -40,7 +40,7 @@ impl Groups {
         }
         let list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let version = self.version.load(Ordering::Acquire);
-        // A share that was told of none leaves a thread's groups alone.
+        // A share that knows of none leaves a thread's groups alone.
         if version != 0 {
             set_groups(&list)?;
             PRESENT.set(version);
