@@ -88,7 +88,7 @@ previous: e2e-build
 FULL_KERNEL ?= full-kernel
 .PHONY: test-build
 test-build: deps
-	@.ci/build --for-tests '$(FULL_KERNEL)' -p tests-e2e --bins
+	@.ci/build --for-tests '$(FULL_KERNEL)' -p tests-e2e -p tests-parity --bins
 
 .PHONY: test-programs
 test-programs: check
@@ -164,9 +164,10 @@ load: e2e-build ## streams under load: 256 MB out, 64 MB in, 100 commands that e
 	PODVISOR_E2E_LOAD=full tests/run stream_ megabytes
 
 .PHONY: soak
-soak: e2e-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence; half an hour of random work; 200 random images; every step of a call, killed
+soak: parity-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence; half an hour of random work; 200 random images; every step of a call, killed; 1,000 random containers here and with runc
 	PODVISOR_IMAGE_SEEDS=200 cargo test -p runtime-image --test image -- --nocapture random:: large::
 	PODVISOR_E2E_LOAD=soak PODVISOR_IMAGE_SEEDS=200 tests/run stream_ megabytes random_work random_images steps::
+	$(PARITY) --no-table --generated 1000 --seed $$(date +%s)
 
 .PHONY: conformance-build
 conformance-build: deps
@@ -176,10 +177,14 @@ conformance-build: deps
 conformance: conformance-build ## the CRI conformance suite: CRITEST=path of a critest, FOCUS=regular expression
 	@tests/conformance/run "$(CRITEST)" $(if $(FOCUS),'$(FOCUS)')
 
-.PHONY: parity
-parity: deps ## the same calls to a VM handler and to containerd with runc, compared: CONTAINERD=path (else Debian's), CASES=names (all)
+PARITY = $(NODE) $(BIN)/parity --bin $(BIN) --guest-image $(IMAGE) $(if $(CONTAINERD),--containerd '$(CONTAINERD)')
+.PHONY: parity-build
+parity-build: deps
 	@.ci/build -p tests-e2e -p tests-parity --bins
-	@.ci/stage --last parity $(NODE) $(BIN)/parity --bin $(BIN) --guest-image $(IMAGE) $(if $(CONTAINERD),--containerd '$(CONTAINERD)') $(CASES)
+
+.PHONY: parity
+parity: parity-build ## the same calls to a VM handler and to containerd with runc, compared: CONTAINERD=path (else Debian's), CASES=names (all)
+	@.ci/stage --last parity $(PARITY) $(CASES)
 
 .PHONY: kubelet
 kubelet: conformance-build ## a real kubelet with static pods: KUBELET=path of a kubelet (1.36)

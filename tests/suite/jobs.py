@@ -49,6 +49,13 @@ def nextest(*arguments):
     return [*program, *arguments]
 
 
+def parity():
+    """A few random containers, compared with runc's. `make soak` has more of them, and others each time."""
+    binaries = os.environ["PODVISOR_E2E_BIN"]
+    program = [f"{binaries}/parity", "--bin", binaries, "--guest-image", os.environ["PODVISOR_E2E_GUEST_IMAGE"]]
+    return [NODE, *program, "--no-table", "--generated", "12"]
+
+
 def packages():
     """What makes packages and looks at them."""
     return [
@@ -73,5 +80,6 @@ def all_jobs(programs):
             Job("kernel-tests", f"in a node: the {kernel} guest kernel", ["guest-image/kernel/test", kernel], in_node=True)
             for kernel in kernels
         ),
+        Job("parity-tests", "in a node: random containers, here and with runc", parity(), in_node=True),
         Job("privileged-tests", "in a node: networks, images and containers against the kernel", in_one_node, in_node=True),
     ]

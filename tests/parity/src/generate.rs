@@ -61,7 +61,7 @@ fn probe() -> String {
     let paths = PATHS.join(" ");
     format!(
         "id; pwd; env | grep -v ^HOSTNAME= | sort; grep -E '^(Cap|NoNewPrivs|Seccomp:|Groups)' /proc/self/status; umask; \
-         for p in {paths}; do stat -c '%n %F %a %u:%g' $p 2>/dev/null; readlink $p; \
+         for p in {paths}; do stat -c '%n %F %a %u:%g' $p 2>/dev/null | sed 's/ empty//'; readlink $p; \
          (echo x >> $p) 2>/dev/null && echo appended $p; touch $p/new 2>/dev/null && echo made $p/new; done; \
          touch /new 2>/dev/null && echo made /new; ls /dev | wc -l"
     )
