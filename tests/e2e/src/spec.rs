@@ -60,6 +60,14 @@ pub fn privileged(mut config: v1::ContainerConfig) -> v1::ContainerConfig {
     config
 }
 
+/// Runs a container as this user and group.
+pub fn with_user(mut config: v1::ContainerConfig, user: i64, group: i64) -> v1::ContainerConfig {
+    let context = config.linux.get_or_insert_default().security_context.get_or_insert_default();
+    context.run_as_user = Some(v1::Int64Value { value: user });
+    context.run_as_group = Some(v1::Int64Value { value: group });
+    config
+}
+
 /// Puts a container under the default seccomp profile, as Kubernetes' restricted pods are.
 pub fn confined(mut config: v1::ContainerConfig) -> v1::ContainerConfig {
     let profile_type = v1::security_profile::ProfileType::RuntimeDefault.into();

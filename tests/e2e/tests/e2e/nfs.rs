@@ -9,12 +9,7 @@ fn container(name: &str, image: &str, nfs: &Nfs, user: i64) -> v1::ContainerConf
     let mut config = spec::container(name, image, &["sleep", "3600"]);
     let host_path = nfs.mounted().display().to_string();
     config.mounts = vec![v1::Mount { host_path, container_path: "/data".into(), ..Default::default() }];
-    config.linux.get_or_insert_default().security_context = Some(v1::LinuxContainerSecurityContext {
-        run_as_user: Some(v1::Int64Value { value: user }),
-        run_as_group: Some(v1::Int64Value { value: user }),
-        ..Default::default()
-    });
-    config
+    spec::with_user(config, user, user)
 }
 
 #[tokio::test]

@@ -27,10 +27,7 @@ fn container(name: &str, image: &str, volume: &Path, user: i64, group: i64) -> v
         ..Default::default()
     };
     config.mounts = vec![mount("/data"), mount("/again")];
-    let context = config.linux.get_or_insert_default().security_context.get_or_insert_default();
-    context.run_as_user = Some(v1::Int64Value { value: user });
-    context.run_as_group = Some(v1::Int64Value { value: group });
-    config
+    spec::with_user(config, user, group)
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 //! and root nothing.
 //!
 //! The guest's kernel has decided already whether the program may, and the thread keeps its capabilities. Of the program's other groups
-//! a request says nothing: `groups.rs` has those of the pod. The ids say nothing to anybody but the kernel's file systems: with the real or effective ones, a process of that user
-//! on the node could send the VMM signals.
+//! a request says nothing: `groups.rs` has those of the pod. The ids say nothing to anybody but the kernel's file systems: with the real or
+//! effective ones, a process of that user on the node could send the VMM signals.
 
 use std::cell::Cell;
 use std::io;
