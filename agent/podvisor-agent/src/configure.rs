@@ -229,3 +229,14 @@ fn make_directory(path: &'static str) -> Result<(), ConfigureError> {
 fn mount(source: &str, kind: &str, target: &str, flags: MsFlags, data: &str) -> nix::Result<()> {
     nix::mount::mount(Some(source), target, Some(kind), flags, Some(data))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn containers_leave_threads_to_the_agent_and_have_some() {
+        let left: Vec<u64> = [0, 1, 40, 256, 1000, 8192, 1 << 20].map(reserved).into();
+        assert_eq!(left, [0, 0, 20, 32, 125, 1024, 1024]);
+    }
+}

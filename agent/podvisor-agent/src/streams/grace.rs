@@ -1,5 +1,5 @@
-//! How long a stream is read after its process has ended: all that the process itself wrote is taken, and processes
-//! that it left behind, which may hold the pipe for ever, are waited for only a little.
+//! How long a stream is read after its process has ended. All that the process itself wrote is taken. Processes that it
+//! left behind may hold the pipe for ever: they are waited for only a little, and somewhat longer while they write.
 
 use std::future::Future;
 use std::time::Duration;
@@ -10,15 +10,38 @@ use tokio::time::Instant;
 /// How long a stream without bytes is read after the process's end.
 const GRACE: Duration = Duration::from_millis(200);
 
+/// How long a stream is read after the process's end while bytes still come. A shell's last child often writes its last lines
+/// within this time. containerd's shim waits as long for a container's output.
+const LONGEST: Duration = Duration::from_secs(2);
+
 /// How long a call on a stream's pipe may take after the process's end. A process that was left behind may hold the pipe as long
 /// as it likes; the ended one does not, and a call that nobody holds up takes no time.
 const CALL: Duration = Duration::from_secs(5);
+
+/// When reading ends after the process's end.
+#[derive(Debug, Clone, Copy)]
+struct Deadline {
+    silent: Instant,
+    latest: Instant,
+}
+
+impl Deadline {
+    fn from_now() -> Deadline {
+        let now = Instant::now();
+        Deadline { silent: now + GRACE, latest: now + LONGEST }
+    }
+
+    /// The deadline after bytes have come.
+    fn extended(self) -> Deadline {
+        Deadline { silent: (Instant::now() + GRACE).min(self.latest), ..self }
+    }
+}
 
 /// The end of one stream, as the process's end and later bytes decide it.
 #[derive(Debug)]
 pub(crate) struct Grace {
     ended: watch::Receiver<bool>,
-    deadline: Option<Instant>,
+    deadline: Option<Deadline>,
     /// Bytes that have come since the end; beyond `pipe_bytes` they cannot be the process's own.
     after_end: usize,
     pipe_bytes: usize,
@@ -33,14 +56,18 @@ impl Grace {
     /// Whether no later byte can be the process's own.
     pub(crate) fn is_over(&mut self) -> bool {
         if self.deadline.is_none() && *self.ended.borrow() {
-            self.deadline = Some(Instant::now() + GRACE);
+            self.deadline = Some(Deadline::from_now());
         }
-        self.deadline.is_some_and(|deadline| Instant::now() >= deadline) && self.after_end >= self.pipe_bytes
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline.silent)
+            && self.after_end >= self.pipe_bytes
     }
 
     /// Counts bytes that have come.
     pub(crate) fn saw(&mut self, count: usize) {
-        self.after_end += if self.deadline.is_some() { count } else { 0 };
+        if let Some(deadline) = self.deadline {
+            self.after_end += count;
+            self.deadline = Some(deadline.extended());
+        }
     }
 
     /// Waits for `bytes`; `None` when the process has ended and the time after its end is over.
@@ -54,9 +81,9 @@ impl Grace {
                 _ = self.ended.wait_for(|ended| *ended) => {}
             }
         }
-        let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + GRACE);
+        let deadline = *self.deadline.get_or_insert_with(Deadline::from_now);
         // Bytes that are there are taken even after the deadline.
-        tokio::time::timeout_at(deadline, bytes).await.ok()
+        tokio::time::timeout_at(deadline.silent, bytes).await.ok()
     }
 
     /// Waits for a call on the stream's pipe; `None` when the process has ended and somebody else holds the pipe.
@@ -70,5 +97,49 @@ impl Grace {
             _ = ended.wait_for(|ended| *ended) => {}
         }
         tokio::time::timeout(CALL, call).await.ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Milliseconds for which a stream is read after the process's end, where `count` bytes come each `pause`.
+    async fn read_for(pause: Duration, count: usize) -> u128 {
+        let (end, ended) = watch::channel(false);
+        let mut grace = Grace::new(ended, 4);
+        end.send(true).unwrap();
+        let start = Instant::now();
+        while !grace.is_over() && grace.wait(tokio::time::sleep(pause)).await.is_some() {
+            grace.saw(count);
+        }
+        start.elapsed().as_millis()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_stream_is_read_a_little_after_the_end() {
+        assert_eq!(read_for(Duration::from_secs(3600), 1).await, 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_with_bytes_is_read_longer_and_not_for_ever() {
+        assert_eq!(read_for(Duration::from_millis(150), 1).await, 2000);
+        // One that is silent for longer than the grace ends with its first pause.
+        assert_eq!(read_for(Duration::from_millis(250), 1).await, 200);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_pipe_may_hold_is_taken_after_the_deadline() {
+        // Bytes that are there at once, and fewer than the pipe holds: all are taken.
+        let (end, ended) = watch::channel(false);
+        let mut grace = Grace::new(ended, 4);
+        end.send(true).unwrap();
+        assert!(!grace.is_over());
+        tokio::time::advance(Duration::from_secs(10)).await;
+        grace.saw(3);
+        assert!(!grace.is_over());
+        assert_eq!(grace.wait(async { 1 }).await, Some(1));
+        grace.saw(1);
+        assert!(grace.is_over());
     }
 }
