@@ -9,6 +9,7 @@ use oci_spec::runtime::{
     LinuxSyscall,
 };
 
+use crate::ranges::by_ranges;
 use crate::{Filter, FilterError, INSTRUCTION_BYTES, PROGRAM_BYTES_MAX, newer_calls};
 
 /// `SECCOMP_FILTER_FLAG_LOG` and `SECCOMP_FILTER_FLAG_SPEC_ALLOW`, include/uapi/linux/seccomp.h. The process that loads a filter has one
@@ -29,10 +30,14 @@ impl Filter {
     /// # Errors
     /// The rules need a listener, are longer than the kernel takes, or are refused by the library.
     pub fn compile(rules: &LinuxSeccomp) -> Result<Filter, FilterError> {
-        Filter::compile_as(rules, BINARY_TREE)
+        let filter = Filter::compile_as(rules, BINARY_TREE)?;
+        Ok(match by_ranges(&filter.program) {
+            Some(program) => Filter { program, ..filter },
+            None => filter,
+        })
     }
 
-    /// `order` is a value of `SCMP_FLTATR_CTL_OPTIMIZE`.
+    /// As the library has it. `order` is a value of `SCMP_FLTATR_CTL_OPTIMIZE`.
     pub(crate) fn compile_as(rules: &LinuxSeccomp, order: u32) -> Result<Filter, FilterError> {
         let default = action(rules.default_action(), rules.default_errno_ret())?;
         let mut context = ScmpFilterContext::new(default)?;

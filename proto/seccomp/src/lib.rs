@@ -7,9 +7,11 @@
 
 mod compile;
 mod error;
+mod instruction;
 mod newer_calls;
 #[cfg(test)]
 mod orders;
+mod ranges;
 
 pub use error::FilterError;
 

@@ -4,16 +4,10 @@
 use libseccomp::{ScmpArch, ScmpSyscall};
 use oci_spec::runtime::{Arch, LinuxSeccomp, LinuxSyscall};
 
-// `struct sock_filter` and its codes, include/uapi/linux/filter.h and bpf_common.h; offsets of `struct seccomp_data`, seccomp.h.
-const LOAD_WORD: u16 = 0x20;
-const JUMP_IF_EQUAL: u16 = 0x15;
-const JUMP_IF_GREATER: u16 = 0x25;
-const RETURN: u16 = 0x06;
-const NUMBER: u32 = 0;
-const ARCHITECTURE: u32 = 4;
-// `AUDIT_ARCH_X86_64` and `AUDIT_ARCH_I386`, include/uapi/linux/audit.h.
-const X86_64: u32 = 0xc000_003e;
-const I386: u32 = 0x4000_0003;
+use crate::instruction::{
+    ARCHITECTURE, I386, Instruction, JUMP_IF_EQUAL, JUMP_IF_GREATER, LOAD_WORD, NUMBER, RETURN, X86_64,
+};
+
 /// `SECCOMP_RET_ERRNO` with ENOSYS.
 const NO_SUCH_CALL: u32 = 0x0005_0000 | 38;
 
@@ -33,17 +27,15 @@ pub(crate) fn refused(rules: &LinuxSeccomp) -> Vec<u8> {
 
 /// For one architecture: five instructions, behind which comes whatever follows.
 fn part(audit: u32, last: u32) -> Vec<u8> {
-    let instructions: [(u16, u8, u8, u32); 5] = [
-        (LOAD_WORD, 0, 0, ARCHITECTURE),
-        (JUMP_IF_EQUAL, 0, 3, audit),
-        (LOAD_WORD, 0, 0, NUMBER),
-        (JUMP_IF_GREATER, 0, 1, last),
-        (RETURN, 0, 0, NO_SUCH_CALL),
+    let jump = |code, if_true, if_false, value| Instruction { code, if_true, if_false, value };
+    let instructions = [
+        Instruction::plain(LOAD_WORD, ARCHITECTURE),
+        jump(JUMP_IF_EQUAL, 0, 3, audit),
+        Instruction::plain(LOAD_WORD, NUMBER),
+        jump(JUMP_IF_GREATER, 0, 1, last),
+        Instruction::plain(RETURN, NO_SUCH_CALL),
     ];
-    let bytes = instructions.iter().flat_map(|&(code, if_true, if_false, value)| {
-        [&code.to_ne_bytes()[..], &[if_true, if_false], &value.to_ne_bytes()].concat()
-    });
-    bytes.collect()
+    instructions.into_iter().flat_map(Instruction::to_bytes).collect()
 }
 
 /// The newest call that the rules name. Calls are numbered in the order in which the kernel got them.
