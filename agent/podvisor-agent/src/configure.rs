@@ -214,8 +214,13 @@ fn mount_shm(bytes: u64, (uid, gid): (u32, u32)) -> Result<(), ConfigureError> {
 }
 
 fn set_sysctls(sysctls: &HashMap<String, String>, root: u32) -> Result<(), ConfigureError> {
+    let mut all = Vec::new();
     for (name, value) in sysctls {
         let path = sysctl::path(name).ok_or_else(|| ConfigureError::SysctlName(name.clone()))?;
+        all.push((sysctl::rank(&path), path, name, value));
+    }
+    all.sort_unstable();
+    for (_, path, name, value) in all {
         let written = sysctl::write(&path, value, root);
         written.map_err(|source| ConfigureError::Sysctl { name: name.clone(), source })?;
     }

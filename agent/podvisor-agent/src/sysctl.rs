@@ -33,9 +33,34 @@ pub(crate) fn path(name: &str) -> Option<PathBuf> {
     Some(Path::new("/proc/sys").join(parts.join("/")))
 }
 
+/// The place of a sysctl among others. One of the whole network, such as `ip_forward`, writes to those of `all` and `default`, and one of
+/// `all` to every interface's. The last to be written has to be the narrowest.
+pub(crate) fn rank(path: &Path) -> u8 {
+    let parts: Vec<&str> =
+        path.iter().filter_map(|part| part.to_str()).skip_while(|part| *part != "sys").collect();
+    match parts[..] {
+        [_, "net", _, "conf" | "neigh", "all", ..] => 1,
+        [_, "net", _, "conf" | "neigh", "default", ..] => 2,
+        [_, "net", _, "conf" | "neigh", ..] => 3,
+        _ => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sysctl_of_one_interface_comes_after_those_of_all() {
+        let names = [
+            "net.ipv4.conf.eth0.forwarding",
+            "net.ipv4.conf.default.rp_filter",
+            "net.ipv4.conf.all.accept_redirects",
+            "net.ipv4.ip_forward",
+        ];
+        let ranks = names.map(|name| rank(&path(name).unwrap()));
+        assert_eq!(ranks, [3, 2, 1, 0]);
+    }
 
     #[test]
     fn a_sysctl_is_a_file_below_proc_sys_and_nowhere_else() {

@@ -9,6 +9,9 @@ use crate::PodSpec;
 const PORTS: (&str, &str) = ("net.ipv4.ip_unprivileged_port_start", "0");
 const PING: (&str, &str) = ("net.ipv4.ping_group_range", "0 2147483647");
 
+/// A new network namespace has this from its node, and nodes of a cluster route. Programs that make a tunnel count on it, and cannot set it.
+const FORWARD: (&str, &str) = ("net.ipv4.ip_forward", "1");
+
 /// What a kubelet sets on its node (`setupKernelTunables`): programs may reserve more memory than there is.
 const OVERCOMMIT: (&str, &str) = ("vm.overcommit_memory", "1");
 
@@ -17,7 +20,7 @@ impl PodSpec {
     pub fn guest_sysctls(&self) -> BTreeMap<String, String> {
         // Groups beyond a user namespace's mapping are none of the network's.
         let has_user_namespace = !self.namespaces.gids.is_empty();
-        let defaults = [Some(PORTS), Some(OVERCOMMIT), (!has_user_namespace).then_some(PING)];
+        let defaults = [Some(PORTS), Some(FORWARD), Some(OVERCOMMIT), (!has_user_namespace).then_some(PING)];
         let mut all = self.sysctls.clone();
         for (name, value) in defaults.into_iter().flatten() {
             // Both separators are in use (sysctl(8)).
@@ -43,6 +46,7 @@ mod tests {
     fn users_listen_on_any_port_and_ping_unless_the_pod_says_otherwise() {
         let all = sysctls(&[]);
         assert_eq!((all[PORTS.0].as_str(), all[PING.0].as_str()), ("0", "0 2147483647"));
+        assert_eq!(all[FORWARD.0], "1");
         let asked = sysctls(&[("net/ipv4/ip_unprivileged_port_start", "500"), (OVERCOMMIT.0, "2")]);
         assert_eq!(asked["net/ipv4/ip_unprivileged_port_start"], "500");
         assert!(!asked.contains_key(PORTS.0));
