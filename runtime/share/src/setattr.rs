@@ -8,6 +8,10 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// `MOUNT_ATTR_RDONLY` (linux/mount.h).
 pub(crate) const READ_ONLY: u64 = 0x1;
 
+/// `MOUNT_ATTR_NOSUID` and `MOUNT_ATTR_NODEV` (linux/mount.h).
+pub(crate) const NO_SET_USER: u64 = 0x2;
+pub(crate) const NO_DEVICES: u64 = 0x4;
+
 /// `MOUNT_ATTR_IDMAP` (linux/mount.h).
 pub(crate) const MAPPED: u64 = 0x0010_0000;
 

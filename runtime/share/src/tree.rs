@@ -90,7 +90,10 @@ fn set_attributes(root: BorrowedFd<'_>, bind: &Bind) -> io::Result<()> {
         // A clone of a shared mount is its peer, and would pass mounts back to the host.
         Propagation::HostToContainer => setattr::SLAVE,
     };
-    setattr::set(root, true, &Attributes { propagation, ..Attributes::default() })?;
+    // No device of the node is opened by its file in a volume, however the volume is mounted on the node: a guest has devices of its own,
+    // and a VMM that was taken over has none.
+    let set = setattr::NO_DEVICES | setattr::NO_SET_USER;
+    setattr::set(root, true, &Attributes { set, propagation, ..Attributes::default() })?;
     let read_only = Attributes { set: setattr::READ_ONLY, ..Attributes::default() };
     match bind.access {
         Access::ReadWrite => Ok(()),

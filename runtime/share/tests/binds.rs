@@ -11,6 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::{chdir, gettid, pivot_root};
 use runtime_share::{
     Access, Bind, Ids, MountNamespace, Owners, Propagation, ShareError, bind_all, unbind_all,
@@ -150,6 +151,26 @@ fn read_only_is_the_mount_alone_or_all_below() {
     }
     assert!(!read_only(&host.path("volume/new")) && !read_only(&host.path("volume/below/new")));
     host.unbind_all(3);
+}
+
+#[test]
+fn no_device_of_the_node_is_opened_through_a_volume() {
+    let Some(host) = Host::new() else { return };
+    let null = makedev(1, 3);
+    for name in ["volume/null", "volume/below/null"] {
+        mknod(&host.path(name), SFlag::S_IFCHR, Mode::S_IRUSR, null).unwrap();
+    }
+    if fs::File::open(host.path("volume/null")).is_err() {
+        eprintln!("skipped: needs a file system with devices");
+        return;
+    }
+    let binds = [ReadWrite, ReadOnly].map(|access| host.bind("volume", access, HostToContainer));
+    host.bind_all(&binds).unwrap();
+    for name in ["c1/0/null", "c1/0/below/null", "c1/1/null", "c1/1/below/null"] {
+        let refused = fs::File::open(host.seen(name)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied, "{name}: {refused}");
+    }
+    host.unbind_all(2);
 }
 
 #[test]
