@@ -12,10 +12,8 @@ use seccompiler::{
 const ALLOWED: &[c_long] = &[
     // The allocator.
     libc::SYS_brk,
-    libc::SYS_mmap,
     libc::SYS_munmap,
     libc::SYS_mremap,
-    libc::SYS_mprotect,
     libc::SYS_madvise,
     // Locks, and the end.
     libc::SYS_futex,
@@ -45,7 +43,6 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_write,
     libc::SYS_writev,
     libc::SYS_close,
-    libc::SYS_fcntl,
     // The socket's file; nothing is opened for reading or writing, but by the allocator, which looks at /proc and /sys.
     libc::SYS_openat,
     libc::SYS_openat2,
@@ -78,24 +75,63 @@ pub(crate) enum FilterError {
 
 /// Installs the filter on the calling thread, the only one.
 pub(crate) fn filter_this_thread() -> Result<(), FilterError> {
-    let program: BpfProgram = program()?;
+    let program = program(SeccompAction::KillProcess)?;
     Ok(seccompiler::apply_filter(&program)?)
 }
 
-fn program() -> Result<BpfProgram, seccompiler::BackendError> {
+/// `otherwise` is what becomes of a call that is not allowed.
+fn program(otherwise: SeccompAction) -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
         ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
     // Unix sockets, and no others.
     rules.insert(libc::SYS_socket, vec![equal(0, libc::AF_UNIX as u64)?]);
     rules.insert(libc::SYS_ioctl, vec![equal(1, libc::FIONBIO)?]);
+    // No memory becomes a program.
+    for call in [libc::SYS_mmap, libc::SYS_mprotect] {
+        rules.insert(call, vec![SeccompRule::new(vec![without(2, libc::PROT_EXEC)?])?]);
+    }
+    // No signal is sent by a descriptor: no F_SETOWN, no F_SETSIG, no O_ASYNC.
+    let commands = [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_DUPFD_CLOEXEC];
+    let mut commands: Vec<SeccompRule> =
+        commands.into_iter().map(|command| equal(1, command as u64)).collect::<Result<_, _>>()?;
+    let set_flags =
+        SeccompCondition::new(1, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, libc::F_SETFL as u64)?;
+    commands.push(SeccompRule::new(vec![set_flags, without(2, libc::O_ASYNC)?])?);
+    rules.insert(libc::SYS_fcntl, commands);
     // A panic's abort.
     rules.insert(libc::SYS_tgkill, vec![equal(0, u64::from(std::process::id()))?]);
-    SeccompFilter::new(rules, SeccompAction::KillProcess, SeccompAction::Allow, TargetArch::x86_64)?
-        .try_into()
+    SeccompFilter::new(rules, otherwise, SeccompAction::Allow, TargetArch::x86_64)?.try_into()
+}
+
+/// The argument `index` has none of these bits.
+fn without(index: u8, bits: libc::c_int) -> Result<SeccompCondition, seccompiler::BackendError> {
+    SeccompCondition::new(index, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(bits as u64), 0)
 }
 
 /// Allows a call whose argument `index` is `value`.
 fn equal(index: u8, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
     let condition = SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
     SeccompRule::new(vec![condition])
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::errno::Errno;
+    use nix::fcntl::{FcntlArg, OFlag, fcntl};
+
+    use super::*;
+
+    #[test]
+    fn a_descriptor_sends_no_signals() {
+        // In a thread of its own, which keeps the filter.
+        let tried = std::thread::spawn(|| {
+            let (pipe, _end) = std::io::pipe().unwrap();
+            let program = program(SeccompAction::Errno(nix::libc::EPERM.unsigned_abs())).unwrap();
+            seccompiler::apply_filter(&program).unwrap();
+            let flags = [OFlag::O_NONBLOCK, OFlag::O_NONBLOCK | OFlag::O_ASYNC];
+            let set = flags.map(|flags| fcntl(&pipe, FcntlArg::F_SETFL(flags)).err());
+            (set, fcntl(&pipe, FcntlArg::F_SETPIPE_SZ(4096)).err())
+        });
+        assert_eq!(tried.join().unwrap(), ([None, Some(Errno::EPERM)], Some(Errno::EPERM)));
+    }
 }

@@ -66,11 +66,12 @@ fn run() -> Result<StopReport, Box<dyn Error>> {
         Some(name) => name.parse()?,
     };
     let share = jail::enter(volume_cache)?;
-    // Where KVM refuses, the answer to the request for the VM says so.
-    let blank = BlankVm::new(&kvm).ok();
+    // Where KVM refuses, the answer to the request for the VM says so. KVM itself is closed here: the process makes no other VM.
+    let blank = BlankVm::new(&kvm);
+    drop(kvm);
     // A VMM without it copies pages by faults.
     let userfault = Userfault::open().ok();
-    let control = Control::new(listener, kvm, blank, userfault, share, console)?;
+    let control = Control::new(listener, blank, userfault, share, console)?;
     jail::filter_this_thread(jail::Thread::Control)?;
     Ok(control.run()?)
 }

@@ -26,6 +26,8 @@ pub enum BlankVmError {
     Cpuid(#[from] CpuidError),
     #[error(transparent)]
     Registers(#[from] RegisterPagesError),
+    #[error("the VMM has used the one VM that it makes; another VM needs another VMM")]
+    Spent,
 }
 
 /// The beginning of a VM, which one is built from.
@@ -34,6 +36,8 @@ pub struct BlankVm {
     pub(crate) vm: Arc<VmFd>,
     /// Features that vCPUs may have here.
     pub(crate) supported: CpuId,
+    /// MSRs that a saved VM has to keep.
+    pub(crate) msrs: Arc<[u32]>,
     pub(crate) registers: RegisterPages,
     /// The vCPU of number 0, without features.
     pub(crate) first: VcpuFd,
@@ -47,10 +51,11 @@ impl BlankVm {
     pub fn new(kvm: &Kvm) -> Result<BlankVm, BlankVmError> {
         check_capabilities(kvm)?;
         let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).map_err(CpuidError::Supported)?;
+        let msrs = kvm.get_msr_index_list().map_err(kvm_error("list the MSRs"))?.as_slice().into();
         let vm = create_vm(kvm)?;
         let registers = RegisterPages::new(&vm)?;
         let first = create_vcpu(&vm, 0)?;
-        Ok(BlankVm { vm: Arc::new(vm), supported, registers, first })
+        Ok(BlankVm { vm: Arc::new(vm), supported, msrs, registers, first })
     }
 }
 

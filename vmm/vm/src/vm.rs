@@ -110,6 +110,8 @@ pub struct Vm {
     /// Most vCPUs, and all that further ones are made with.
     vcpus_max: u8,
     supported: CpuId,
+    /// MSRs that a saved VM has to keep.
+    pub(crate) msrs: Arc<[u32]>,
     context: VcpuContext,
     pub(crate) bus: Arc<Bus>,
     pub(crate) vm_fd: Arc<VmFd>,
@@ -163,7 +165,7 @@ impl Vm {
     ) -> Result<Vm, E> {
         check_count(config.vcpus, VCPUS_MAX)?;
         check_count(config.vcpus_at_boot, config.vcpus)?;
-        let BlankVm { vm: vm_fd, supported, registers, first } = blank;
+        let BlankVm { vm: vm_fd, supported, msrs, registers, first } = blank;
         let limit = 1 << cpuid::physical_bits(&supported);
         let (memory_hotplug, pmem_base) = place_memory(&vm_fd, config, &memory, limit)?;
         let windows = PmemWindows::new(pmem_base, limit, memory.clone());
@@ -191,6 +193,7 @@ impl Vm {
             vcpus,
             vcpus_max: config.vcpus,
             supported,
+            msrs,
             context,
             bus,
             vm_fd,

@@ -28,9 +28,9 @@ struct Template {
 }
 
 impl Template {
-    fn of(vm: &mut Vm, kvm: &Kvm) -> Template {
+    fn of(vm: &mut Vm) -> Template {
         let memory = memory_file();
-        let state = vm.save(kvm, &memory).unwrap();
+        let state = vm.save(&memory).unwrap();
         seal(&memory);
         Template { memory, state, first_writes: Vec::new(), first_reads: Vec::new() }
     }
@@ -52,7 +52,7 @@ impl Template {
             first_reads: &self.first_reads,
             userfault: Userfault::open().ok(),
         };
-        Vm::restore(BlankVm::new(kvm).unwrap(), config, saved, devices)
+        Vm::restore(|| BlankVm::new(kvm), config, saved, devices)
     }
 
     /// Returns this template with something else in the state.
@@ -111,7 +111,7 @@ fn rng() -> Vec<(Slot, Device<OwnedFd>)> {
 #[test]
 fn clones_go_on_where_the_saved_vm_stopped_each_in_memory_of_its_own() {
     let Some(kvm) = kvm() else { return };
-    let saved = Template::of(&mut waiting(&kvm), &kvm);
+    let saved = Template::of(&mut waiting(&kvm));
     let [one, other] = [(); 2].map(|()| saved.restore(&kvm, rng()).unwrap());
     assert_eq!(one.filled_slots().len(), 1);
     enter(&other);
@@ -126,7 +126,7 @@ fn a_clone_has_the_pages_that_it_will_use_and_runs_as_others_do() {
     let page = u32::try_from(RESULT / 4096).unwrap();
     let first_writes = vec![PageRun { first: 0, count: 1 }, PageRun { first: page, count: 2 }];
     let first_reads = vec![PageRun { first: page + 2, count: 5 }];
-    let saved = Template { first_writes, first_reads, ..Template::of(&mut waiting(&kvm), &kvm) };
+    let saved = Template { first_writes, first_reads, ..Template::of(&mut waiting(&kvm)) };
     let clone = saved.restore(&kvm, rng()).unwrap();
     assert_eq!(byte(&clone, RESULT), 1);
     ends_and_leaves_the_template_alone(clone, &saved);
@@ -137,19 +137,19 @@ fn pages_beyond_the_memory_are_refused() {
     let Some(kvm) = kvm() else { return };
     let last = u32::try_from(config().memory_bytes / 4096).unwrap() - 1;
     let beyond = vec![PageRun { first: last, count: 2 }];
-    let written = Template { first_writes: beyond.clone(), ..Template::of(&mut waiting(&kvm), &kvm) };
+    let written = Template { first_writes: beyond.clone(), ..Template::of(&mut waiting(&kvm)) };
     assert!(matches!(written.restore(&kvm, rng()), Err(RestoreError::FirstPages)));
-    let read = Template { first_reads: beyond, ..Template::of(&mut waiting(&kvm), &kvm) };
+    let read = Template { first_reads: beyond, ..Template::of(&mut waiting(&kvm)) };
     assert!(matches!(read.restore(&kvm, rng()), Err(RestoreError::FirstPages)));
 }
 
 #[test]
 fn a_clone_of_a_clone_is_as_good() {
     let Some(kvm) = kvm() else { return };
-    let saved = Template::of(&mut waiting(&kvm), &kvm);
+    let saved = Template::of(&mut waiting(&kvm));
     let mut clone = saved.restore(&kvm, rng()).unwrap();
     enter(&clone);
-    let again = Template::of(&mut clone, &kvm);
+    let again = Template::of(&mut clone);
     let last = again.restore(&kvm, rng()).unwrap();
     last.memory.writable().write_obj(1u8, GuestAddress(RESULT + 1)).unwrap();
     assert_eq!(run(last).reason, StopReason::GuestReset);
@@ -160,7 +160,7 @@ fn a_clone_has_the_vcpus_that_were_made_and_makes_others_when_asked() {
     let Some(kvm) = kvm() else { return };
     let two = VmConfig { vcpus: 2, ..config() };
     let mut vm = assemble(&kvm, &two, |_| Ok(())).unwrap();
-    let saved = Template::of(&mut vm, &kvm);
+    let saved = Template::of(&mut vm);
     let mut clone = saved.restore_as(&kvm, &VmConfig { vcpus_at_boot: 2, ..two }, Vec::new()).unwrap();
     assert_eq!((clone.vcpus.len(), clone.vcpus_max()), (1, 2));
     clone.make_vcpus(2).unwrap();
@@ -174,10 +174,10 @@ fn what_kvm_keeps_is_the_same_after_a_restore() {
     // mov ebx, 0x12345678; jmp $
     let mut vm = real_mode(&kvm, &[0x66, 0xbb, 0x78, 0x56, 0x34, 0x12, 0xeb, 0xfe]);
     enter(&vm);
-    let saved = Template::of(&mut vm, &kvm);
-    let (before, vcpus) = vm.save_kvm(&kvm).unwrap();
+    let saved = Template::of(&mut vm);
+    let (before, vcpus) = vm.save_kvm().unwrap();
     let restored = saved.restore(&kvm, Vec::new()).unwrap();
-    let (after, again): (VmSnapshot, Vec<VcpuSnapshot>) = restored.save_kvm(&kvm).unwrap();
+    let (after, again): (VmSnapshot, Vec<VcpuSnapshot>) = restored.save_kvm().unwrap();
     assert_eq!(again[0].without_time(), vcpus[0].without_time());
     assert!(before.clock_ns().abs_diff(after.clock_ns()) < 60_000_000_000, "the guest's clock goes on");
 }
@@ -187,24 +187,24 @@ fn a_running_vm_or_one_that_has_grown_has_no_state_to_save() {
     let Some(kvm) = kvm() else { return };
     let vm = real_mode(&kvm, &[0xeb, 0xfe]);
     vm.resume().unwrap();
-    assert!(vm.save_kvm(&kvm).is_err());
+    assert!(vm.save_kvm().is_err());
     let config = VmConfig { memory_max_bytes: 512 << 20, ..config() };
     let mut vm = assemble(&kvm, &config, |_| Ok(())).unwrap();
     vm.resize(512 << 20).unwrap();
-    assert!(matches!(vm.save(&kvm, &memory_file()), Err(SaveError::Grown)));
+    assert!(matches!(vm.save(&memory_file()), Err(SaveError::Grown)));
 }
 
 #[test]
 fn a_vm_whose_memory_cannot_be_written_is_not_saved() {
     let Some(kvm) = kvm() else { return };
     let full = File::options().write(true).open("/dev/full").unwrap();
-    assert!(matches!(waiting(&kvm).save(&kvm, &full), Err(SaveError::Memory(_))));
+    assert!(matches!(waiting(&kvm).save(&full), Err(SaveError::Memory(_))));
 }
 
 #[test]
 fn a_template_of_another_shape_is_refused() {
     let Some(kvm) = kvm() else { return };
-    let saved = Template::of(&mut waiting(&kvm), &kvm);
+    let saved = Template::of(&mut waiting(&kvm));
     for config in [
         VmConfig { vcpus: 2, ..config() },
         VmConfig { memory_max_bytes: 64 << 20, ..config() },
@@ -223,7 +223,7 @@ fn a_template_of_another_shape_is_refused() {
 #[test]
 fn a_state_that_does_not_fit_this_host_or_build_is_refused() {
     let Some(kvm) = kvm() else { return };
-    let saved = Template::of(&mut waiting(&kvm), &kvm);
+    let saved = Template::of(&mut waiting(&kvm));
     let refused = |change: fn(&mut serde_json::Value)| saved.with(change).restore(&kvm, rng()).unwrap_err();
     assert!(matches!(refused(|state| state["format"] = 7.into()), RestoreError::Format { format: 7 }));
     let mut longer = saved.with(|_| ());
@@ -245,7 +245,7 @@ fn a_state_that_does_not_fit_this_host_or_build_is_refused() {
 #[test]
 fn a_truncated_state_is_refused_wherever_it_ends() {
     let Some(kvm) = kvm() else { return };
-    let saved = Template::of(&mut waiting(&kvm), &kvm);
+    let saved = Template::of(&mut waiting(&kvm));
     for part in 0..16 {
         let state = saved.state[..saved.state.len() * part / 16].to_vec();
         let memory = saved.memory.try_clone().unwrap();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::fd::AsFd as _;
 
 use proto_vmm::{BootConfig, Refusal, Response, Slot};
-use vmm_vm::{Backends, BlankVm, Vm, VmConfig, monotonic_ns};
+use vmm_vm::{Backends, BlankVm, BlankVmError, Vm, VmConfig, monotonic_ns};
 
 use super::answer::{Answer, refusal};
 use super::descriptors::Descriptors;
@@ -43,7 +43,8 @@ impl Control {
             memory_max_bytes: request.memory_max_bytes,
         });
         let kernel = File::from(descriptors.take(request.kernel)?);
-        let built = Vm::build(self.blank_vm()?, &config, &kernel, &request.cmdline);
+        let blank = self.blank_vm().map_err(|error| refusal(chain(&error)))?;
+        let built = Vm::build(blank, &config, &kernel, &request.cmdline);
         let mut vm = built.map_err(|error| refusal(chain(&error)))?;
         for (slot, device) in request.devices {
             let device = device.try_map(|index| descriptors.take(index))?;
@@ -53,10 +54,9 @@ impl Control {
         Ok(Response::Booted)
     }
 
-    /// The beginning of a VM, made now where none is left.
-    pub(super) fn blank_vm(&mut self) -> Result<BlankVm, Refusal> {
-        let blank = self.blank.take().map_or_else(|| BlankVm::new(&self.kvm), Ok);
-        blank.map_err(|error| refusal(chain(&error)))
+    /// The beginning of the one VM. It was made before the jail's filter, behind which no other can be.
+    pub(super) fn blank_vm(&mut self) -> Result<BlankVm, BlankVmError> {
+        std::mem::replace(&mut self.blank, Err(BlankVmError::Spent))
     }
 
     /// The configuration of a VM of this size, with all that its devices reach of the VMM.

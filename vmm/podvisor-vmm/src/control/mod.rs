@@ -37,7 +37,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use proto_vmm::{Event, Message, Packet, Refusal, Request, StopReason, StopReport};
 use rustix::net::SocketFlags;
-use vmm_vm::{BlankVm, Console, FullDisks, Kvm, ShareThread, Userfault, Vm};
+use vmm_vm::{BlankVm, BlankVmError, Console, FullDisks, ShareThread, Userfault, Vm};
 
 use crate::error_chain::chain;
 use answer::refusal;
@@ -117,9 +117,8 @@ struct Booted {
 pub(crate) struct Control {
     epoll: Epoll,
     listener: OwnedFd,
-    kvm: Kvm,
-    /// For the one VM that there will be.
-    blank: Option<BlankVm>,
+    /// For the one VM that there will be, or why there will be none.
+    blank: Result<BlankVm, BlankVmError>,
     /// For the copies of a restore, and closed before any guest runs.
     userfault: Option<Userfault>,
     share: Option<ShareThread>,
@@ -142,8 +141,7 @@ pub(crate) struct Control {
 impl Control {
     pub(crate) fn new(
         listener: OwnedFd,
-        kvm: Kvm,
-        blank: Option<BlankVm>,
+        blank: Result<BlankVm, BlankVmError>,
         userfault: Option<Userfault>,
         share: Option<ShareThread>,
         console: Console,
@@ -155,7 +153,6 @@ impl Control {
         let control = Control {
             epoll,
             listener,
-            kvm,
             blank,
             userfault,
             share,

@@ -35,7 +35,7 @@ impl Control {
         let (first_writes, first_reads) = (&request.first_writes, &request.first_reads);
         let userfault = self.userfault.take();
         let saved = Saved { file, state: &state, first_writes, first_reads, userfault };
-        let restored = Vm::restore(self.blank_vm()?, &config, saved, devices);
+        let restored = Vm::restore(|| self.blank_vm(), &config, saved, devices);
         self.run_vm(restored.map_err(|error| refusal(chain(&error)))?, boot_requested_ns)?;
         Ok(Response::Restored)
     }

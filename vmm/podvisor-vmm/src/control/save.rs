@@ -15,7 +15,7 @@ impl Control {
         let memory = File::from(descriptors.take(memory)?);
         let state = File::from(descriptors.take(state)?);
         let booted = self.booted.as_mut().ok_or_else(|| refusal("there is no VM yet"))?;
-        let saved = booted.vm.save(&self.kvm, &memory).map_err(|error| refusal(chain(&error)))?;
+        let saved = booted.vm.save(&memory).map_err(|error| refusal(chain(&error)))?;
         let written = state.write_all_at(&saved, 0);
         written.map_err(|error| refusal(format!("cannot write the VM's state: {error}")))?;
         Ok(Response::Saved)

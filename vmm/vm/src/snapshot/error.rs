@@ -4,6 +4,7 @@ use proto_vmm::{STATE_BYTES_MAX, Slot};
 use vmm_devices::virtio::mmio::TransportError;
 
 use super::format::FORMAT;
+use crate::blank_vm::BlankVmError;
 use crate::device::PlugError;
 use crate::memory::MemoryError;
 use crate::vm::VmError;
@@ -14,8 +15,6 @@ use crate::vm::VmError;
 pub enum SaveError {
     #[error("a VM that has grown cannot be saved")]
     Grown,
-    #[error("cannot list the MSRs that KVM knows")]
-    Msrs(#[source] kvm_ioctls::Error),
     #[error("cannot save the device in slot {slot}")]
     Device { slot: Slot, source: TransportError },
     #[error("cannot write the VM's memory")]
@@ -50,6 +49,8 @@ pub enum RestoreError {
     Serial(#[source] std::io::Error),
     #[error("cannot restore the device in slot {slot}")]
     Device { slot: Slot, source: TransportError },
+    #[error(transparent)]
+    Blank(#[from] BlankVmError),
     #[error(transparent)]
     Plug(#[from] PlugError),
     #[error(transparent)]

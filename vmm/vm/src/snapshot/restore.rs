@@ -8,7 +8,7 @@ use proto_vmm::{Device, PageRun, Slot};
 use super::error::RestoreError;
 use super::state::State;
 use super::vcpu::xsave_bytes;
-use crate::blank_vm::BlankVm;
+use crate::blank_vm::{BlankVm, BlankVmError};
 use crate::userfault::Userfault;
 use crate::vm::{Vm, VmConfig, VmError};
 use crate::{first_pages, saved_memory};
@@ -30,12 +30,13 @@ pub struct Saved<'a> {
 
 impl Vm {
     /// Builds a VM of this configuration that goes on where the saved one stopped, with `devices` in the slots that were
-    /// filled there, and as many vCPUs as had been made there, whatever `config` says of that. No vCPU runs yet.
+    /// filled there, and as many vCPUs as had been made there, whatever `config` says of that. No vCPU runs yet. `blank` is called
+    /// once the state has turned out to be good.
     ///
     /// # Errors
     /// The state is none of this VMM's, the VM was another one in size, processors or devices, or KVM refuses a part.
     pub fn restore(
-        blank: BlankVm,
+        blank: impl FnOnce() -> Result<BlankVm, BlankVmError>,
         config: &VmConfig,
         saved: Saved<'_>,
         devices: Vec<(Slot, Device<OwnedFd>)>,
@@ -56,7 +57,7 @@ impl Vm {
         first_pages::copy(&memory.writable(), first_writes, userfault);
         let vcpus_at_boot = u8::try_from(state.vcpus.len()).unwrap_or(u8::MAX);
         let config = VmConfig { vcpus_at_boot, ..config.clone() };
-        let mut vm = Vm::assemble(blank, &config, memory, |raw| {
+        let mut vm = Vm::assemble(blank()?, &config, memory, |raw| {
             if raw.cpuid.as_slice() != state.cpuid {
                 return Err(RestoreError::Processors);
             }

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use kvm_ioctls::Kvm;
 use proto_vmm::Slot;
 
 use super::error::SaveError;
@@ -21,7 +20,7 @@ impl Vm {
     ///
     /// # Errors
     /// The VM has more memory than at boot, a vCPU has ended, or something cannot be read or written.
-    pub fn save(&mut self, kvm: &Kvm, memory: &File) -> Result<Vec<u8>, SaveError> {
+    pub fn save(&mut self, memory: &File) -> Result<Vec<u8>, SaveError> {
         if self.filled.contains_key(&Slot::MEM) {
             return Err(SaveError::Grown);
         }
@@ -32,7 +31,7 @@ impl Vm {
             let saved = transport.pause().and_then(|()| transport.save());
             slots.push((slot, saved.map_err(|source| SaveError::Device { slot, source })?));
         }
-        let (vm, vcpus) = self.save_kvm(kvm)?;
+        let (vm, vcpus) = self.save_kvm()?;
         ram::write(&self.memory, memory).map_err(SaveError::Memory)?;
         let state = State {
             format: FORMAT,
@@ -49,9 +48,8 @@ impl Vm {
     }
 
     /// The state that KVM has of a paused VM.
-    pub(crate) fn save_kvm(&self, kvm: &Kvm) -> Result<(VmSnapshot, Vec<VcpuSnapshot>), SaveError> {
-        let msrs: Arc<[u32]> = kvm.get_msr_index_list().map_err(SaveError::Msrs)?.as_slice().into();
-        let plan = SavePlan { msrs, xsave_bytes: xsave_bytes(&self.vm_fd) };
+    pub(crate) fn save_kvm(&self) -> Result<(VmSnapshot, Vec<VcpuSnapshot>), SaveError> {
+        let plan = SavePlan { msrs: Arc::clone(&self.msrs), xsave_bytes: xsave_bytes(&self.vm_fd) };
         let vcpus = self.vcpus.iter().map(|vcpu| vcpu.save(plan.clone()).map(|state| *state));
         let vcpus = vcpus.collect::<Result<_, _>>().map_err(VmError::from)?;
         Ok((VmSnapshot::save(&self.vm_fd).map_err(VmError::from)?, vcpus))
