@@ -6,6 +6,8 @@ use proto_agent::version::VersionError;
 use proto_agent::{agent, failure};
 use runtime_spec::StartFailure;
 
+use crate::text::{REFUSAL_CHARS_MAX, printable};
+
 /// A call that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
@@ -133,7 +135,8 @@ impl GuestError {
             _ => RefusedCode::Other,
         };
         let reason = FailureReason::of(&status);
-        GuestError::Refused { method, message: status.message().to_owned(), code, reason }
+        let message = printable(status.message(), REFUSAL_CHARS_MAX);
+        GuestError::Refused { method, message, code, reason }
     }
 
     pub(crate) fn unreachable(method: &'static str) -> impl Fn(io::Error) -> GuestError {

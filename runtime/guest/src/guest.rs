@@ -33,6 +33,7 @@ use crate::output::OutputStream;
 use crate::process::{ProcessExit, SignalTarget};
 use crate::published::PublishedVersion;
 use crate::settings::ReplayedSettings;
+use crate::text::{REFUSAL_CHARS_MAX, printable};
 
 /// The first call to a guest that an earlier daemon left. All of a node's guests are called at once then, so that a healthy one
 /// may answer late; a guest that does not answer is ended.
@@ -41,6 +42,9 @@ const HELLO: Duration = Duration::from_secs(30);
 const SHORT: Duration = Duration::from_secs(15);
 /// Calls that mount, build or end containers: above the agent's own bounds for each step.
 const LONG: Duration = Duration::from_secs(120);
+
+/// Most supplementary groups of a process: `NGROUPS_MAX` (include/uapi/linux/limits.h).
+const GROUPS_MAX: usize = 65_536;
 
 /// Reads the agent's ready frame from the stream that the guest opened. An agent of another protocol is refused.
 pub async fn ready(mut stream: UnixStream) -> Result<AgentReady, GuestError> {
@@ -148,7 +152,13 @@ impl Guest {
                 client.create_container(context(LONG), &request).await
             })
             .await?;
-        Ok(User { uid: answer.uid, gid: answer.gid, groups: answer.supplemental_groups })
+        let groups = answer.supplemental_groups;
+        if groups.len() > GROUPS_MAX {
+            let message =
+                format!("a user of {} groups, and the kernel has {GROUPS_MAX} at most", groups.len());
+            return Err(GuestError::Protocol { method: METHOD, message });
+        }
+        Ok(User { uid: answer.uid, gid: answer.gid, groups })
     }
 
     /// Mounts a container's sockets of the node over the files of theirs that were made anew.
@@ -411,7 +421,7 @@ impl Guest {
         if opened.error.is_empty() {
             return Ok(stream);
         }
-        let (message, code) = (opened.error, RefusedCode::Other);
+        let (message, code) = (printable(&opened.error, REFUSAL_CHARS_MAX), RefusedCode::Other);
         Err(GuestError::Refused { method: METHOD, message, code, reason: None })
     }
 }

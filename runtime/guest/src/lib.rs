@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod answers;
 mod connect;
 mod convert;
 mod error;
@@ -17,6 +18,7 @@ mod output;
 mod process;
 mod published;
 mod settings;
+mod text;
 
 pub use error::{FailureReason, GuestError, RefusedCode};
 pub use guest::{Guest, ready, ready_and_done, wake};

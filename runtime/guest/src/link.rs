@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 use ttrpc::asynchronous::Client;
 use ttrpc::asynchronous::transport::Socket;
 
+use crate::answers::Answers;
 use crate::connect::dial;
 use crate::error::GuestError;
 
@@ -43,7 +44,7 @@ impl Link {
             return Ok((current.number, client.clone()));
         }
         let stream = dial(method, &self.socket, port::RPC).await?;
-        let client = AgentClient::new(Client::new(Socket::new(stream)));
+        let client = AgentClient::new(Client::new(Socket::new(Answers::new(stream))));
         current.number += 1;
         current.client = Some(client.clone());
         Ok((current.number, client))

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use proto_agent::agent::ConfigurePodResponse;
 
+use crate::text::printable;
+
 /// Most characters of a reason that are kept: an error and its sources.
 const REASON_CHARS_MAX: usize = 256;
 
@@ -35,12 +37,8 @@ fn bounded(failures: HashMap<u32, String>) -> Vec<(usize, String)> {
     let mut failures: Vec<_> = failures.into_iter().collect();
     failures.sort_unstable();
     failures.truncate(FAILURES_MAX);
-    let cut = |(number, why): (u32, String)| (number as usize, printable(&why));
+    let cut = |(number, why): (u32, String)| (number as usize, printable(&why, REASON_CHARS_MAX));
     failures.into_iter().map(cut).collect()
-}
-
-fn printable(why: &str) -> String {
-    why.chars().filter(|c| !c.is_control()).take(REASON_CHARS_MAX).collect()
 }
 
 #[cfg(test)]

@@ -64,7 +64,20 @@ impl Agent for FakeAgent {
         if request.user == "nobody" {
             return Err(status(ttrpc::Code::INVALID_ARGUMENT, "user `nobody` is not there"));
         }
-        Ok(CreateContainerResponse { uid: 7, gid: request.image_slot, ..Default::default() })
+        // Users of a guest that lies.
+        let groups: usize = match request.user.as_str() {
+            "chatty" => return Err(status(ttrpc::Code::INVALID_ARGUMENT, &"no\x1b[2J".repeat(10_000))),
+            "grouped" => 65_537,
+            "flooding" => 1 << 20,
+            _ => 0,
+        };
+        let supplemental_groups = vec![1; groups];
+        Ok(CreateContainerResponse {
+            uid: 7,
+            gid: request.image_slot,
+            supplemental_groups,
+            ..Default::default()
+        })
     }
 
     async fn start_container(&self, _: &TtrpcContext, _: StartContainerRequest) -> ttrpc::Result<Empty> {
@@ -171,6 +184,27 @@ async fn answers_and_refusals_come_through() {
     assert_eq!(refused.reason(), None);
     let exit = guest.wait("c1", "").await.unwrap();
     assert_eq!((exit.exit_code, exit.reason), (3, runtime_spec::ExitReason::Error));
+}
+
+#[tokio::test]
+async fn what_a_guest_that_lies_answers_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let guest = Guest::connect(&start(dir.path())).await.unwrap();
+    let slots = ContainerSlots::default();
+    let create = async |user: &str| guest.create_container(&plan(user), &slots).await;
+    let chatty = create("chatty").await.unwrap_err().to_string();
+    assert!(
+        chatty.contains("no[2Jno") && !chatty.contains('\x1b') && chatty.len() < 4200,
+        "{}",
+        chatty.len()
+    );
+    let grouped = create("grouped").await.unwrap_err();
+    assert!(matches!(grouped, GuestError::Protocol { .. }), "{grouped}");
+    assert!(grouped.to_string().contains("65537 groups"), "{grouped}");
+    // A message of a MiB is not taken in, and the next call has a connection again.
+    let flooding = create("flooding").await.unwrap_err();
+    assert!(matches!(flooding, GuestError::Unreachable { .. }), "{flooding}");
+    assert_eq!(create("app").await.unwrap().uid, 7);
 }
 
 /// A container that runs as `user`.
