@@ -236,6 +236,24 @@ mod tests {
     }
 
     #[test]
+    fn plugged_memory_is_given_back() {
+        // As the VMM makes it: nothing in the room can be touched until a part is opened.
+        let flags = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+        let room = MmapRegion::build(None, 4 * LARGE_PAGE, libc::PROT_NONE, flags).unwrap();
+        // SAFETY: the range is the mapping's beginning.
+        let opened =
+            unsafe { libc::mprotect(room.as_ptr().cast(), LARGE_PAGE, libc::PROT_READ | libc::PROT_WRITE) };
+        assert_eq!(opened, 0);
+        let room = Arc::new(GuestRegionMmap::new(room, GuestAddress(IMAGE)).unwrap());
+        let memory = memory();
+        memory.set_plugged(&room, &[(0, LARGE_PAGE as u64)]).unwrap();
+        let map = memory.writable();
+        map.write_slice(&[7; 0x4000], GuestAddress(IMAGE)).unwrap();
+        one(&map, IMAGE, 0x2000).unwrap();
+        assert_eq!(kept(&map, IMAGE, 0x4000), 0x2000);
+    }
+
+    #[test]
     fn what_is_not_the_guests_is_refused() {
         let memory = memory();
         let flags = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE;

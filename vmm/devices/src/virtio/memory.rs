@@ -225,6 +225,9 @@ fn map(
     Ok(Arc::new(MemoryMap { regions, parts, _room: room }))
 }
 
+/// What plugged memory is mapped with. The room was mapped with nothing, and is opened before a guest plugs a part.
+const PLUGGED: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+
 /// A part of `room` as a region of its own, which must not outlive it: a [`MemoryMap`] keeps both.
 fn part(
     room: &GuestRegionMmap,
@@ -240,7 +243,7 @@ fn part(
     let address = room.as_ptr().wrapping_add(start);
     // SAFETY: `address` and the `size` bytes behind it lie in the room's mapping, which is not unmapped with this
     // region, but by the room, whose reference the map holds beside it.
-    let mapping = unsafe { MmapRegion::build_raw(address, size, room.prot(), room.flags()) };
+    let mapping = unsafe { MmapRegion::build_raw(address, size, PLUGGED, room.flags()) };
     let region = mapping.ok().and_then(|mapping| GuestRegionMmap::new(mapping, GuestAddress(base)));
     region.map(Arc::new).ok_or(outside)
 }
