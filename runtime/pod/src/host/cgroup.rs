@@ -10,7 +10,7 @@
 //! Plain writes to the file system, below a slice too: systemd keeps what it does not know, and a VMM
 //! outlives the daemon without its help. cgroup v2 is meant; with v1 the VMM enters the hierarchies
 //! that account CPU time and memory. Best effort: where it may not, a VMM stays where the daemon is.
-//! No limits are set here; those of the pod's own cgroup above count, and the VM is made to fit into them.
+//! No limits are set here but one of threads; those of the pod's own cgroup above count, and the VM is made to fit into them.
 
 use std::fs;
 use std::io::{self, Write};
@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use runtime_fail_points::{Point, pass};
 
+use super::remove_cgroup;
 use crate::id::is_id;
 
 /// Where cgroups are mounted on every node.
@@ -37,6 +38,9 @@ const UNCLAIMED_WEIGHTS: [(&str, &str); 2] = [("cpu.weight", "10"), ("cpu.shares
 
 /// Controllers that account for the pod in v2, where the levels above pass them on.
 const CONTROLLERS: [&str; 4] = ["+cpu", "+memory", "+pids", "+io"];
+
+/// Most threads of a VMM: one for each vCPU, and some for each device. A VMM that was taken over makes no more.
+const TASKS_MAX: &[u8] = b"4096";
 
 /// Hierarchies of v1 that account for what a pod takes. Two may be one, under a link.
 const V1_HIERARCHIES: [&str; 3] = ["cpu", "cpuacct", "memory"];
@@ -120,6 +124,7 @@ pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Made {
         match pass(Point::CgroupMake).and_then(|()| fs::create_dir_all(&path)) {
             Ok(()) => {
                 pass_controllers_down(&mount, &place);
+                limit_tasks(&path);
                 made.paths.push(path);
             }
             Err(error) => {
@@ -129,6 +134,13 @@ pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Made {
         }
     }
     made
+}
+
+fn limit_tasks(cgroup: &Path) {
+    let file = fs::OpenOptions::new().write(true).open(cgroup.join("pids.max"));
+    if let Err(error) = file.and_then(|mut file| file.write_all(TASKS_MAX)) {
+        tracing::debug!(cgroup = %cgroup.display(), %error, "no limit of threads for a pod's VMM");
+    }
 }
 
 /// Makes the cgroups of all VMMs that have no pod, which come last where the node's processors are short.
@@ -154,15 +166,9 @@ pub(crate) fn make_unclaimed(root: &Path) -> Made {
     made
 }
 
-/// Takes the pod's cgroups away; a missing one is no error.
+/// Takes the pod's cgroups away, with what is left in them; a missing one is no error.
 pub(crate) fn remove(root: &Path, parent: &str, pod_id: &str) -> io::Result<()> {
-    for path in paths(root, parent, pod_id) {
-        match pass(Point::CgroupRemove).and_then(|()| fs::remove_dir(path)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
+    paths(root, parent, pod_id).iter().try_for_each(|path| remove_cgroup::with_processes(path))
 }
 
 /// Finds the cgroups of pods below the mount point, whichever the parent, each with the pod's id.

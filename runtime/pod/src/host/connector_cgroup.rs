@@ -10,23 +10,11 @@
 //! `<pod>` is the beginning of the pod's id: agents take a whole id for the container's.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use runtime_fail_points::{Point, pass};
-
-use super::cgroup;
+use super::{cgroup, remove_cgroup};
 use crate::dirs::run_name;
-
-/// How long killed processes may take to be gone: they hold nothing that takes long.
-const GONE_WITHIN: Duration = Duration::from_secs(5);
-
-/// Between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Makes the cgroups of a container's connector, one in each hierarchy.
 ///
@@ -50,7 +38,7 @@ pub(crate) fn remove(root: &Path, parent: &str, pod_id: &str, container_id: Opti
         let Some(beside) = path.parent() else { continue };
         for entry in fs::read_dir(beside).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(&wanted) {
-                remove_one(&entry.path())?;
+                remove_cgroup::with_processes(&entry.path())?;
             }
         }
     }
@@ -59,47 +47,6 @@ pub(crate) fn remove(root: &Path, parent: &str, pod_id: &str, container_id: Opti
 
 fn name(pod_id: &str, container_id: &str) -> String {
     format!("socket-{}-{container_id}", run_name(pod_id))
-}
-
-/// Ends what is in the cgroup, and removes it.
-fn remove_one(cgroup: &Path) -> io::Result<()> {
-    pass(Point::CgroupRemove)?;
-    let deadline = Instant::now() + GONE_WITHIN;
-    loop {
-        match fs::remove_dir(cgroup) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) if is_busy(&error) && Instant::now() < deadline => {}
-            removed => return removed,
-        }
-        end_all(cgroup);
-        std::thread::sleep(LOOK_EVERY);
-    }
-}
-
-fn is_busy(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(Errno::EBUSY as i32)
-}
-
-/// Kills what is in the cgroup: by the kernel's own means, or one by one in v1.
-fn end_all(cgroup: &Path) {
-    let whole = fs::OpenOptions::new().write(true).open(cgroup.join("cgroup.kill"));
-    if whole.and_then(|mut file| file.write_all(b"1")).is_ok() {
-        return;
-    }
-    for pid in processes(cgroup) {
-        // One that has ended meanwhile is as good.
-        let _ = kill(pid, Signal::SIGKILL);
-    }
-}
-
-/// The processes in the cgroup.
-fn processes(cgroup: &Path) -> Vec<Pid> {
-    let text = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-    text.lines()
-        .filter_map(|line| line.trim().parse().ok())
-        .filter(|pid| *pid > 1)
-        .map(Pid::from_raw)
-        .collect()
 }
 
 #[cfg(test)]
