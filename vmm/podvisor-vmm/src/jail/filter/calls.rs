@@ -171,8 +171,11 @@ pub(super) const ARGUMENTS: &[(c_long, &[Argument])] = &[
         )],
     ),
     (libc::SYS_fcntl, &[OneOf(1, &[libc::F_SETFL as u64]), Without(2, libc::O_ASYNC as u64)]),
-    // A stream that the guest opens.
-    (libc::SYS_socketpair, &[OneOf(0, &[libc::AF_UNIX as u64])]),
+    // A stream that the guest opens. A datagram could go to any socket in a volume.
+    (
+        libc::SYS_socketpair,
+        &[OneOf(0, &[libc::AF_UNIX as u64]), OneOf(1, &[(libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64])],
+    ),
     // Being less urgent than others, or as urgent, for the calling thread.
     (
         libc::SYS_sched_setscheduler,

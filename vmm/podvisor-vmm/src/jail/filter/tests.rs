@@ -93,5 +93,8 @@ fn only_the_share_opens_files() {
     assert_eq!(both(libc::SYS_openat, &[]), [0x0005_0000 | libc::ENOENT as u32, ALLOW]);
     assert_eq!(both(libc::SYS_open, &[]), [KILL; 2]);
     assert_eq!(both(libc::SYS_socket, &[libc::AF_UNIX as u64]), [KILL; 2]);
-    assert_eq!(both(libc::SYS_socketpair, &[libc::AF_INET as u64]), [KILL; 2]);
+    let stream = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64;
+    assert_eq!(both(libc::SYS_socketpair, &[libc::AF_UNIX as u64, stream]), [ALLOW; 2]);
+    assert_eq!(both(libc::SYS_socketpair, &[libc::AF_INET as u64, stream]), [KILL; 2]);
+    assert_eq!(both(libc::SYS_socketpair, &[libc::AF_UNIX as u64, libc::SOCK_DGRAM as u64]), [KILL; 2]);
 }
