@@ -60,6 +60,35 @@ async fn memory_that_a_container_has_freed_goes_back_to_the_node() {
     host.stop().await.unwrap();
 }
 
+/// MiB that the guest has.
+async fn guest_mib(client: &mut Client, container: &str) -> u64 {
+    let line = client.sh(container, "grep MemTotal /proc/meminfo").await.unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
+}
+
+#[tokio::test]
+async fn plugged_memory_that_a_container_has_freed_goes_back_to_the_node() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("plugged", host.dir())).await.unwrap();
+    let small = client.run(&pod, spec::container("small", &image, &["sleep", "3600"])).await.unwrap();
+    let before = guest_mib(&mut client, &small).await;
+    let large = spec::with_memory(spec::container("large", &image, &["sleep", "3600"]), 512 << 20);
+    let large = client.run(&pod, large).await.unwrap();
+    let after = guest_mib(&mut client, &large).await;
+    assert!(after >= before + 256, "{before} MiB, then {after}: the container brings memory along");
+    // Programs' pages come from what was plugged, which is movable.
+    let rested = pss_kib(&mut client, &pod).await;
+    client.sh(&large, "dd if=/dev/zero of=/dev/shm/held bs=1M count=60 2>/dev/null").await.unwrap();
+    let touched = pss_kib(&mut client, &pod).await;
+    assert!(touched >= rested + (40 << 10), "{rested} KiB at rest, {touched} KiB with 60 MiB more in use");
+    client.sh(&large, "rm /dev/shm/held").await.unwrap();
+    falls_to(&mut client, &pod, rested + KEPT_KIB_MAX).await;
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_node_that_is_short_of_memory_gets_what_guests_only_cache() {
     let Some(host) = Host::start().await else { return };
