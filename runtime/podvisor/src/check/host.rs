@@ -1,6 +1,7 @@
 //! Examines the host without running anything: files, devices, configuration.
 
 use std::fs::OpenOptions;
+use std::io;
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -14,6 +15,9 @@ use super::finding::{Finding, Problem};
 use crate::config::Config;
 use crate::kvm::KVM;
 
+/// The security modules that the kernel has on, with commas between (Documentation/admin-guide/LSM/index.rst).
+const SECURITY_MODULES: &str = "/sys/kernel/security/lsm";
+
 /// Examines everything, in the order in which a pod's start needs it.
 pub(super) fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = vec![
@@ -23,6 +27,7 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
         Finding { what: KVM, outcome: kvm() },
         Finding { what: "/dev/net/tun", outcome: tun() },
         Finding { what: "cgroups", outcome: cgroups() },
+        Finding { what: "Landlock", outcome: landlock(std::fs::read_to_string(SECURITY_MODULES)) },
         Finding { what: "CNI", outcome: cni(config) },
     ];
     if let Some(upstream) = config.upstream() {
@@ -118,6 +123,18 @@ fn cgroups() -> Result<String, Problem> {
     }
 }
 
+/// A VMM without Landlock has one wall less around its paths.
+fn landlock(modules: io::Result<String>) -> Result<String, Problem> {
+    let remedy = "boot with landlock among the modules of lsm=; without it VMMs are kept from paths by their mount namespaces alone";
+    match modules {
+        Ok(modules) if modules.trim().split(',').any(|module| module == "landlock") => Ok("on".into()),
+        Ok(modules) => {
+            Err(Problem::new(format!("not among the kernel's {}", modules.trim()), remedy).minor())
+        }
+        Err(error) => Err(Problem::new(format!("{SECURITY_MODULES}: {error}"), remedy).minor()),
+    }
+}
+
 fn cni(config: &Config) -> Result<String, Problem> {
     let cni = Cni::new(config.cni.pod_networks());
     match cni.ready() {
@@ -127,5 +144,19 @@ fn cni(config: &Config) -> Result<String, Problem> {
             "install CNI plugins and a network configuration; `podvisor run` brings its own bridge",
         )
         .minor()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_landlock_is_a_note_that_says_what_is_missing() {
+        assert_eq!(landlock(Ok("lockdown,capability,landlock,yama\n".into())).unwrap(), "on");
+        for modules in [Ok("capability,yama,landlocked\n".into()), Err(io::ErrorKind::NotFound.into())] {
+            let problem = landlock(modules).unwrap_err();
+            assert!(problem.minor && problem.remedy.contains("lsm="), "{problem:?}");
+        }
     }
 }
