@@ -19,7 +19,7 @@ use proto_agent::{port, version};
 use runtime_fail_points::{Point, pass_async};
 use runtime_spans::{span, step};
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User, VolumeLimits};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
 use ttrpc::context::Context;
 
@@ -47,7 +47,7 @@ const LONG: Duration = Duration::from_secs(120);
 const GROUPS_MAX: usize = 65_536;
 
 /// Reads the agent's ready frame from the stream that the guest opened. An agent of another protocol is refused.
-pub async fn ready(mut stream: UnixStream) -> Result<AgentReady, GuestError> {
+pub async fn ready(mut stream: impl AsyncRead + Unpin) -> Result<AgentReady, GuestError> {
     read_ready(&mut stream).await
 }
 
@@ -55,7 +55,7 @@ pub async fn ready(mut stream: UnixStream) -> Result<AgentReady, GuestError> {
 ///
 /// # Errors
 /// The agent sends another message, or does not end the stream in time.
-pub async fn ready_and_done(mut stream: UnixStream) -> Result<(), GuestError> {
+pub async fn ready_and_done(mut stream: impl AsyncRead + Unpin) -> Result<(), GuestError> {
     let method = "ready";
     read_ready(&mut stream).await?;
     match tokio::time::timeout(SHORT, stream.read(&mut [0])).await {
@@ -66,7 +66,7 @@ pub async fn ready_and_done(mut stream: UnixStream) -> Result<(), GuestError> {
     }
 }
 
-async fn read_ready(stream: &mut UnixStream) -> Result<AgentReady, GuestError> {
+async fn read_ready(stream: &mut (impl AsyncRead + Unpin)) -> Result<AgentReady, GuestError> {
     let ready: AgentReady = frames::read("ready", stream).await?;
     version::check_agent(ready.protocol_oldest, ready.protocol_newest)?;
     Ok(ready)

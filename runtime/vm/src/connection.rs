@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::VmError;
 use crate::events::Events;
+use crate::guest_stream::dispose;
 
 /// Longest wait for an answer to any request but a boot.
 pub(crate) const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
@@ -137,7 +138,16 @@ impl Connection {
     /// Receives until the VMM closes the connection. Gives the VM's stop report, if it came.
     pub(crate) async fn receive(&self, events: &Events) -> Option<Box<StopReport>> {
         let mut report = None;
-        while let Some(Packet { message, fds }) = self.next().await {
+        while let Some(Packet { message, mut fds }) = self.next().await {
+            let is_stream = matches!(message, Message::Event(Event::GuestStream { .. }));
+            let more = fds.split_off(fds.len().min(usize::from(is_stream)));
+            if !more.is_empty() {
+                tracing::warn!(
+                    "a VMM sent descriptors that nobody asked for; its control connection is given up"
+                );
+                dispose(more);
+                break;
+            }
             match message {
                 Message::Response { id, result } => {
                     let waiting = self.pending().as_mut().and_then(|pending| pending.remove(&id));

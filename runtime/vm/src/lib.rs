@@ -14,6 +14,7 @@ mod descriptors;
 mod end;
 mod error;
 mod events;
+mod guest_stream;
 mod link;
 mod oom_score;
 mod pin;
@@ -27,6 +28,7 @@ mod template;
 mod vm;
 
 pub use error::VmError;
+pub use guest_stream::GuestStream;
 pub use plan::{BootPlan, Size};
 pub use proto_vmm::{
     Device, DeviceKind, DeviceStats, ExitCounts, FilledSlot, MEMORY_BYTES_MAX, Slot, StopReason, StopReport,

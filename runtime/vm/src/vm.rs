@@ -17,7 +17,6 @@ use proto_vmm::{
     StopReport, VCPUS_VERSION, VOLUME_SLOTS_VERSION, VmStats,
 };
 use runtime_fail_points::{Point, pass_async};
-use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
 
@@ -26,6 +25,7 @@ use crate::connection::{ANSWER_DEADLINE, BOOT_DEADLINE};
 use crate::descriptors::Descriptors;
 use crate::end::{REPORT_PATIENCE, ended_or, unreported, wait};
 use crate::events::Events;
+use crate::guest_stream::GuestStream;
 use crate::link::{Greeted, Link, greet};
 use crate::plan::{BootPlan, Size};
 use crate::process::Process;
@@ -324,15 +324,11 @@ impl Vm {
     ///
     /// # Errors
     /// The VM has ended.
-    pub async fn guest_stream(&self, port: u32) -> Result<UnixStream, VmError> {
+    pub async fn guest_stream(&self, port: u32) -> Result<GuestStream, VmError> {
         tokio::select! {
             biased;
             stream = self.0.events.streams.take(port) => {
-                let stream = std::os::unix::net::UnixStream::from(stream);
-                stream
-                    .set_nonblocking(true)
-                    .and_then(|()| UnixStream::from_std(stream))
-                    .map_err(|source| VmError::Stream { port, source })
+                GuestStream::new(stream).map_err(|source| VmError::Stream { port, source })
             }
             report = self.stopped() => Err(VmError::Ended { reason: report.reason }),
         }

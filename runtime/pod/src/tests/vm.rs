@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use proto_vmm::{Device, FilledSlot, Slot, StopReason, StopReport, VmStats};
 use runtime_net::{PodInterface, PodNetwork, PodNetworkSpec};
 use runtime_spec::ImageConfig;
-use tokio::net::UnixStream;
+use runtime_vm::GuestStream;
 use tokio::sync::watch;
 
 use super::Script;
@@ -249,12 +249,11 @@ impl Vm for FakeVm {
         true
     }
 
-    async fn program_stream(&self) -> Result<UnixStream, BackendError> {
+    async fn program_stream(&self) -> Result<GuestStream, BackendError> {
         loop {
             let next = self.script.state().program_streams.pop_front();
             if let Some(stream) = next {
-                stream.set_nonblocking(true)?;
-                return Ok(UnixStream::from_std(stream)?);
+                return Ok(GuestStream::new(stream.into())?);
             }
             tokio::select! {
                 () = self.script.dialled.notified() => {}
