@@ -83,6 +83,9 @@ pub(crate) async fn with_templates(host: &mut Host, state: &Path, spare_vms: usi
         )
     };
     let handlers = handler(CLONED, "") + &handler(WAITING, &format!("spare_vms = {spare_vms}\n"));
+    // Of several handlers none is the default one by itself, and later benchmarks name none.
+    let name = format!("name = \"{BOOTED}\"\n");
+    let config = config.replacen(&name, &format!("{name}default = true\n"), 1);
     fs::write(host.daemon.config(), config + &handlers)?;
     host.daemon.kill_and_restart().await?;
     let templates = state.join("templates");
