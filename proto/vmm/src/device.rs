@@ -40,7 +40,7 @@ pub enum Device<F> {
         mtu: u16,
     },
     /// The vsock device. Host programs reach the guest by dialling `listener` and writing `CONNECT <port>\n`;
-    /// the answer is `OK <host port>\n`. Connections that the guest opens to `host_ports` arrive as
+    /// the answer is `OK <host port>\n`. Streams that the guest opens to `host_ports` are announced by
     /// [`Event::GuestStream`](crate::Event::GuestStream), a few at once and seldom; all others are refused.
     Vsock {
         /// Listening unix stream socket.

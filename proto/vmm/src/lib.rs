@@ -1,7 +1,7 @@
 //! The contract between the daemon and a VMM: the messages on the control socket, and the slot table.
 //!
 //! The socket is `SOCK_SEQPACKET`: one JSON [`Message`] per packet, at most [`PACKET_BYTES_MAX`] bytes,
-//! with the descriptors that it names (by [`FdIndex`]) in the same packet's `SCM_RIGHTS`. The daemon
+//! with the descriptors that it names (by [`FdIndex`]) in the same packet's `SCM_RIGHTS`: from the daemon to the VMM alone, never the other way. The daemon
 //! creates the listening socket and the VMM inherits it as standard input, so a restarted daemon can dial again. One
 //! client at a time: a new connection replaces the old one. A connection begins with both sides' versions
 //! ([`Request::Hello`]).
@@ -23,9 +23,9 @@ pub use console::{CONSOLE_FILE_BYTES_MAX, console_of, cut_line, printable};
 pub use device::{BALLOON_VERSION, Device, DeviceKind, ImagePart, PARTS_MAX};
 pub use message::{
     BootConfig, DeviceStats, Event, ExitCounts, FdIndex, LOCK_WAITS_VERSION, MEMORY_BYTES_MAX, Message,
-    PAGE_RUNS_MAX, PROGRAM_PORT_VERSION, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, PageRun, Refusal, Registers,
-    Request, Response, RestoreConfig, SHARE_GROUPS_MAX, SHARE_GROUPS_VERSION, STATE_BYTES_MAX, StopReason,
-    StopReport, TEMPLATES_VERSION, VCPUS_VERSION, VmStats,
+    PAGE_RUNS_MAX, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, PageRun, Refusal, Registers, Request, Response,
+    RestoreConfig, SHARE_GROUPS_MAX, SHARE_GROUPS_VERSION, STATE_BYTES_MAX, STREAM_NUMBERS_VERSION,
+    StopReason, StopReport, TEMPLATES_VERSION, VCPUS_VERSION, VmStats,
 };
 pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
 pub use slot::{FilledSlot, Slot, VOLUME_SLOTS_VERSION};

@@ -18,7 +18,8 @@ use crate::{Device, DeviceKind, FilledSlot, Slot};
 /// | 4 | free pages that go back ([`Device::Balloon`]), vCPUs that are made when they are wanted ([`Request::MakeVcpus`]), templates ([`Request::Save`], [`Request::Restore`]) |
 /// | 5 | a port for programs of containers (`program_port` of [`Device::Vsock`]) |
 /// | 6 | groups of the share's callers ([`Request::ShareGroups`]) |
-pub const PROTOCOL_VERSION: u32 = 6;
+/// | 7 | numbers of the guest's streams (`number` of [`Event::GuestStream`]), in place of descriptors |
+pub const PROTOCOL_VERSION: u32 = 7;
 
 /// The first version whose VMMs save their VM as a template, and start VMs from one.
 pub const TEMPLATES_VERSION: u32 = 4;
@@ -29,11 +30,12 @@ pub const LOCK_WAITS_VERSION: u32 = 2;
 /// The first version whose VMMs make vCPUs when they are asked for, and whose daemons ask.
 pub const VCPUS_VERSION: u32 = 4;
 
-/// The first version whose VMMs have a port for programs of containers.
-pub const PROGRAM_PORT_VERSION: u32 = 5;
-
 /// The first version whose VMMs act with groups of the guest's programs on files of the node.
 pub const SHARE_GROUPS_VERSION: u32 = 6;
+
+/// The first version whose VMMs name a guest's streams by number. An earlier one sends descriptors, which the daemon takes from no
+/// VMM: programs of its guest reach no socket of the node.
+pub const STREAM_NUMBERS_VERSION: u32 = 7;
 
 /// Most groups of [`Request::ShareGroups`]. Programs have some ten; a server of files by NFS takes 16.
 pub const SHARE_GROUPS_MAX: usize = 256;
@@ -275,10 +277,14 @@ impl From<PageRun> for (u32, u32) {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// The guest opened a stream to a host port; the packet's one descriptor is the host's end of it.
+    /// The guest opened a stream to a host port. The daemon accepts it by dialling the vsock device's listener and writing
+    /// `ACCEPT <number>\n`, within 30 s; the rest of that connection is the stream.
     GuestStream {
         /// Host port dialled.
         port: u32,
+        /// Number of the stream; none of a VM is used twice. VMMs before version 7 send none.
+        #[serde(default)]
+        number: Option<u64>,
     },
     /// The guest has taken, or given back, all that the last [`Request::Resize`] asked. Once for each.
     Resized,

@@ -121,10 +121,10 @@ mod tests {
     fn a_message_arrives_with_its_descriptors() {
         let (here, there) = pair();
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        let message = Message::Event(Event::GuestStream { port: 1024 });
-        send(&here, &message, &[writer.as_fd()]).unwrap();
+        let request = Request::Save { memory: FdIndex(0), state: FdIndex(0) };
+        send(&here, &Message::Request { id: 1, request }, &[writer.as_fd()]).unwrap();
         let packet = recv(&there).unwrap().unwrap();
-        assert!(matches!(packet.message, Message::Event(Event::GuestStream { port: 1024 })));
+        assert!(matches!(packet.message, Message::Request { request: Request::Save { .. }, .. }));
         rustix::io::write(&packet.fds[0], b"x").unwrap();
         let mut byte = [0];
         rustix::io::read(&reader, &mut byte).unwrap();
@@ -179,6 +179,23 @@ mod tests {
         ] {
             rustix::io::write(&here, text.as_bytes()).unwrap();
             assert!(recv(&there).is_ok(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_stream_of_an_earlier_vmm_has_no_number() {
+        let (here, there) = pair();
+        for (text, expected) in [
+            (r#"{"event":{"guest_stream":{"port":1024}}}"#, None),
+            (r#"{"event":{"guest_stream":{"port":1024,"number":18446744073709551615}}}"#, Some(u64::MAX)),
+        ] {
+            rustix::io::write(&here, text.as_bytes()).unwrap();
+            let Message::Event(Event::GuestStream { port: 1024, number }) =
+                recv(&there).unwrap().unwrap().message
+            else {
+                panic!("no stream");
+            };
+            assert_eq!(number, expected);
         }
     }
 

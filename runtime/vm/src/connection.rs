@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 
 use crate::VmError;
 use crate::events::Events;
-use crate::guest_stream::dispose;
 
 /// Longest wait for an answer to any request but a boot.
 pub(crate) const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
@@ -26,6 +25,9 @@ pub(crate) const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
 /// Longest wait for the answer to a boot, which copies a kernel: with twenty pods started at once on one busy
 /// processor, 20 s were seen not to be enough.
 pub(crate) const BOOT_DEADLINE: Duration = Duration::from_secs(60);
+
+/// Streams with descriptors that a connection may bring. VMMs before version 7 send them; each is closed in a thread.
+const DESCRIPTORS_MAX: usize = 64;
 
 type Answer = Result<Response, Refusal>;
 
@@ -137,16 +139,18 @@ impl Connection {
 
     /// Receives until the VMM closes the connection. Gives the VM's stop report, if it came.
     pub(crate) async fn receive(&self, events: &Events) -> Option<Box<StopReport>> {
-        let mut report = None;
-        while let Some(Packet { message, mut fds }) = self.next().await {
-            let is_stream = matches!(message, Message::Event(Event::GuestStream { .. }));
-            let more = fds.split_off(fds.len().min(usize::from(is_stream)));
-            if !more.is_empty() {
-                tracing::warn!(
-                    "a VMM sent descriptors that nobody asked for; its control connection is given up"
-                );
-                dispose(more);
-                break;
+        let (mut report, mut descriptors) = (None, 0);
+        while let Some(Packet { message, fds }) = self.next().await {
+            if !fds.is_empty() {
+                descriptors += 1;
+                dispose(fds);
+                let is_old = matches!(message, Message::Event(Event::GuestStream { number: None, .. }));
+                if !is_old || descriptors > DESCRIPTORS_MAX {
+                    tracing::warn!(
+                        "a VMM sent descriptors that nobody asked for; its control connection is given up"
+                    );
+                    break;
+                }
             }
             match message {
                 Message::Response { id, result } => {
@@ -156,11 +160,15 @@ impl Connection {
                         let _ = waiting.send(result);
                     }
                 }
-                Message::Event(Event::GuestStream { port }) => {
-                    if let Some(stream) = fds.into_iter().next() {
-                        events.streams.put(port, stream);
-                    }
+                Message::Event(Event::GuestStream { port, number: Some(number) }) => {
+                    events.streams.put(port, number);
                 }
+                Message::Event(Event::GuestStream { number: None, .. }) if descriptors == 1 => {
+                    tracing::warn!(
+                        "a VMM of an earlier release connects its guest to no socket of the node; restart its pod"
+                    );
+                }
+                Message::Event(Event::GuestStream { number: None, .. }) => {}
                 Message::Event(Event::Resized) => drop(events.resized.send_replace(true)),
                 Message::Event(Event::FullDisks { count }) => drop(events.full_disks.send_replace(count)),
                 Message::Event(Event::Stopped(stopped)) => report = Some(stopped),
@@ -190,6 +198,12 @@ impl Connection {
     fn pending(&self) -> std::sync::MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<Answer>>>> {
         self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Closes descriptors that nobody asked for, in a thread of its own: the last close of a file may wait for a server.
+fn dispose(descriptors: Vec<OwnedFd>) {
+    // Without a thread they are closed here.
+    let _ = std::thread::Builder::new().name("dispose".to_owned()).spawn(move || drop(descriptors));
 }
 
 /// A request that waits; forgotten when its caller is done or gone.
@@ -259,9 +273,8 @@ mod tests {
     #[tokio::test]
     async fn events_bring_streams_sizes_full_disks_and_the_stop_report() {
         let (connection, peer) = pair();
-        let (stream, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-        proto_vmm::send(&peer, &Message::Event(Event::GuestStream { port: 1026 }), &[stream.as_fd()])
-            .unwrap();
+        let stream = Event::GuestStream { port: 1026, number: Some(16) };
+        proto_vmm::send(&peer, &Message::Event(stream), &[]).unwrap();
         let report = StopReport {
             reason: StopReason::TripleFault,
             registers: None,
@@ -278,6 +291,30 @@ mod tests {
         assert_eq!(connection.receive(&events).await.as_deref(), Some(&report));
         assert!(*events.resized.borrow());
         assert_eq!(*events.full_disks.borrow(), 2);
-        events.streams.take(1026).await;
+        assert_eq!(events.streams.take(1026).await, 16);
+    }
+
+    #[tokio::test]
+    async fn no_descriptor_of_a_vmm_is_taken() {
+        let (file, _end) = std::io::pipe().unwrap();
+        let old = Message::Event(Event::GuestStream { port: 1026, number: None });
+        let new = Message::Event(Event::GuestStream { port: 1026, number: Some(1) });
+        let resized = Message::Event(Event::Resized);
+        // The one of an earlier VMM is closed, and others end the connection.
+        for (message, count, goes_on) in
+            [(&old, 1, true), (&old, DESCRIPTORS_MAX + 1, false), (&new, 1, false), (&resized, 1, false)]
+        {
+            let (connection, peer) = pair();
+            for _ in 0..count {
+                proto_vmm::send(&peer, message, &[file.as_fd()]).unwrap();
+            }
+            proto_vmm::send(&peer, &Message::Event(Event::FullDisks { count: 7 }), &[]).unwrap();
+            drop(peer);
+            let events = Events::new();
+            assert!(connection.receive(&events).await.is_none());
+            assert_eq!(*events.full_disks.borrow() == 7, goes_on, "{message:?}");
+            let taken = tokio::time::timeout(Duration::ZERO, events.streams.take(1026)).await;
+            assert!(taken.is_err(), "{message:?}");
+        }
     }
 }

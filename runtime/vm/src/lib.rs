@@ -28,7 +28,6 @@ mod template;
 mod vm;
 
 pub use error::VmError;
-pub use guest_stream::GuestStream;
 pub use plan::{BootPlan, Size};
 pub use proto_vmm::{
     Device, DeviceKind, DeviceStats, ExitCounts, FilledSlot, MEMORY_BYTES_MAX, Slot, StopReason, StopReport,

@@ -13,10 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use proto_vmm::{
-    BALLOON_VERSION, BootConfig, Device, FilledSlot, PROGRAM_PORT_VERSION, Request, Response, Slot,
+    BALLOON_VERSION, BootConfig, Device, FilledSlot, Request, Response, STREAM_NUMBERS_VERSION, Slot,
     StopReport, VCPUS_VERSION, VOLUME_SLOTS_VERSION, VmStats,
 };
 use runtime_fail_points::{Point, pass_async};
+use tokio::net::UnixStream;
 use tokio::process::Child;
 use tokio::sync::watch;
 
@@ -25,7 +26,7 @@ use crate::connection::{ANSWER_DEADLINE, BOOT_DEADLINE};
 use crate::descriptors::Descriptors;
 use crate::end::{REPORT_PATIENCE, ended_or, unreported, wait};
 use crate::events::Events;
-use crate::guest_stream::GuestStream;
+use crate::guest_stream::accept;
 use crate::link::{Greeted, Link, greet};
 use crate::plan::{BootPlan, Size};
 use crate::process::Process;
@@ -202,9 +203,9 @@ impl Vm {
         self.0.version >= BALLOON_VERSION
     }
 
-    /// Whether the VMM lets programs of containers open streams to a port of their own.
+    /// Whether the VMM lets programs of containers open streams to a port of their own, and names them by number.
     pub fn has_program_port(&self) -> bool {
-        self.0.version >= PROGRAM_PORT_VERSION
+        self.0.version >= STREAM_NUMBERS_VERSION
     }
 
     /// Fills an empty slot; the agent then probes it.
@@ -323,12 +324,12 @@ impl Vm {
     /// as the VM lives.
     ///
     /// # Errors
-    /// The VM has ended.
-    pub async fn guest_stream(&self, port: u32) -> Result<GuestStream, VmError> {
+    /// The VM has ended, or its VMM takes no dials.
+    pub async fn guest_stream(&self, port: u32) -> Result<UnixStream, VmError> {
         tokio::select! {
             biased;
-            stream = self.0.events.streams.take(port) => {
-                GuestStream::new(stream).map_err(|source| VmError::Stream { port, source })
+            number = self.0.events.streams.take(port) => {
+                accept(self.vsock_path(), number).await.map_err(|source| VmError::Stream { port, source })
             }
             report = self.stopped() => Err(VmError::Ended { reason: report.reason }),
         }

@@ -7,8 +7,9 @@ use anyhow::bail;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use proto_agent::port;
-use runtime_vm::{BootPlan, GuestStream, RestorePlan, Size, Spawn, Vm, VolumeCache};
+use runtime_vm::{BootPlan, RestorePlan, Size, Spawn, Vm, VolumeCache};
 use tests_e2e::built::Built;
+use tokio::net::UnixStream;
 
 /// Longest wait for the agent: even in the slowest node a guest that boots is ready before.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
@@ -99,7 +100,7 @@ pub(crate) async fn spawn(built: &Built) -> anyhow::Result<Started> {
 }
 
 /// Waits for the stream of the agent's report.
-pub(crate) async fn ready_stream(vm: &Vm) -> anyhow::Result<GuestStream> {
+pub(crate) async fn ready_stream(vm: &Vm) -> anyhow::Result<UnixStream> {
     tokio::select! {
         stream = vm.guest_stream(port::READY) => Ok(stream?),
         report = vm.stopped() => bail!("the guest ended: {:?}\n{}", report.reason, report.console),

@@ -55,23 +55,31 @@ async fn live(
     let sources = Sources::make(&case.mounts, dir.path())?;
     let config = request::container(case, image, &sources, dir.path())?;
     let log = PathBuf::from(&pod.config.log_directory).join(&config.log_path);
-    match side.create(pod, config).await {
+    let ran = match side.create(pod, config).await {
         Ok(id) => {
-            if let Err(error) = started(side, case, &id, outcome).await {
+            let started = started(side, case, &id, outcome).await;
+            if let Err(error) = &started {
                 outcome.refused("start", error.message());
             }
             if let Err(error) = side.remove(&id).await {
                 outcome.refused("remove", error.message());
             }
+            started.is_ok()
         }
-        Err(error) => outcome.refused("create", error.message()),
-    }
+        Err(error) => {
+            outcome.refused("create", error.message());
+            false
+        }
+    };
     let text = String::from_utf8_lossy(&std::fs::read(&log).unwrap_or_default()).into_owned();
     // The next container of the pod has a log of the same name.
     let _ = std::fs::remove_file(&log);
     outcome.saw_text("out", &log::stream(&text, "stdout"));
     outcome.saw_text("err", &log::stream(&text, "stderr"));
-    sources.found().into_iter().for_each(|line| outcome.saw(line));
+    // Which mount points were made before the one that failed is nobody's business.
+    if ran {
+        sources.found().into_iter().for_each(|line| outcome.saw(line));
+    }
     Ok(())
 }
 

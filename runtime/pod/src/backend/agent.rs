@@ -14,8 +14,8 @@ use runtime_guest::{
 };
 use runtime_pieces::Pieces;
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User, VolumeLimits};
-use runtime_vm::GuestStream;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::UnixStream;
 
 use super::error::{BackendError, BackendErrorKind};
 
@@ -124,7 +124,7 @@ pub(crate) trait Acknowledge: Send {
 }
 
 /// Reads the agent's first message.
-pub(super) async fn ready(stream: GuestStream) -> Result<GuestReleases, BackendError> {
+pub(super) async fn ready(stream: UnixStream) -> Result<GuestReleases, BackendError> {
     let ready = runtime_guest::ready(stream).await?;
     tracing::debug!(kernel = ready.kernel_release, agent = ready.agent_version, "a guest is up");
     let protocol = ready.protocol_newest;
@@ -133,7 +133,7 @@ pub(super) async fn ready(stream: GuestStream) -> Result<GuestReleases, BackendE
 
 /// Reads the first message of an agent that is to be saved, and waits until the agent is done with the stream: no clone finds it
 /// in the middle of a message that nobody hears.
-pub(super) async fn waits(stream: GuestStream) -> Result<(), BackendError> {
+pub(super) async fn waits(stream: UnixStream) -> Result<(), BackendError> {
     Ok(runtime_guest::ready_and_done(stream).await?)
 }
 

@@ -13,7 +13,8 @@ use proto_vmm::{Device, FilledSlot, PageRun, Slot, StopReport, VmStats};
 use runtime_blocking::Pool;
 use runtime_spans::{span, step};
 use runtime_spec::{VmBounds, VolumeCache};
-use runtime_vm::{BootPlan, GuestStream, RestorePlan, Size, Spawn, VmError};
+use runtime_vm::{BootPlan, RestorePlan, Size, Spawn, VmError};
+use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::agent::{self, Agent, GuestReleases};
@@ -108,7 +109,7 @@ pub(crate) trait Vm: Debug + Send + Sync {
     /// Whether the VMM lets programs of its guest open streams to a port of their own.
     fn has_program_port(&self) -> bool;
     /// Waits for the next stream that a program of the guest opened.
-    async fn program_stream(&self) -> Result<GuestStream, BackendError>;
+    async fn program_stream(&self) -> Result<UnixStream, BackendError>;
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError>;
     /// Boots a guest that is to be a template, and waits until its agent does nothing but wait.
     async fn boot_template(&self, request: TemplateRequest) -> Result<(), BackendError>;
@@ -235,7 +236,7 @@ impl Vm for SpawnedVm {
         self.0.has_program_port()
     }
 
-    async fn program_stream(&self) -> Result<GuestStream, BackendError> {
+    async fn program_stream(&self) -> Result<UnixStream, BackendError> {
         Ok(self.0.guest_stream(port::HOST_SOCKET).await?)
     }
 

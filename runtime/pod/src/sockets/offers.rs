@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use runtime_connector::ConnectError;
 use runtime_spec::SocketToken;
+use tokio::net::UnixStream;
 
 use crate::backend::{BackendError, Connector, ConnectorSpec, Sockets};
 
@@ -45,6 +46,8 @@ pub(crate) enum OfferError {
     Ended,
     #[error("starting the container's connector")]
     Start(#[source] BackendError),
+    #[error("taking the program's stream")]
+    Stream(#[source] std::io::Error),
     #[error(transparent)]
     Connect(#[from] ConnectError),
 }
@@ -84,7 +87,8 @@ impl Offers {
 
 impl Offer {
     /// Connects a program's stream to the socket.
-    pub(crate) async fn connect(&self, sockets: &dyn Sockets, stream: OwnedFd) -> Result<(), OfferError> {
+    pub(crate) async fn connect(&self, sockets: &dyn Sockets, stream: UnixStream) -> Result<(), OfferError> {
+        let stream = OwnedFd::from(stream.into_std().map_err(OfferError::Stream)?);
         let again = stream.try_clone();
         let lost = match self.container.get(sockets).await?.connect(&self.path, stream).await {
             Err(lost @ ConnectError::Lost) => lost,

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use runtime_connector::ConnectError;
 use runtime_spec::{SOCKET_TOKEN_BYTES, SocketToken};
-use runtime_vm::GuestStream;
 use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -138,7 +138,7 @@ async fn serve(shared: Arc<Shared>, live: Live) {
 }
 
 impl Shared {
-    async fn connect(&self, mut stream: GuestStream) -> SocketOutcome {
+    async fn connect(&self, mut stream: UnixStream) -> SocketOutcome {
         let mut token = [0; SOCKET_TOKEN_BYTES];
         let read = timeout(TOKEN_WITHIN, stream.read_exact(&mut token)).await;
         let offer = matches!(read, Ok(Ok(_))).then(|| self.offers.get(&SocketToken(token))).flatten();
@@ -148,7 +148,7 @@ impl Shared {
             });
             return SocketOutcome::Unauthorized;
         };
-        let connected = offer.connect(&*self.node.backends.sockets, stream.into_fd()).await;
+        let connected = offer.connect(&*self.node.backends.sockets, stream).await;
         let Err(error) = connected else {
             return SocketOutcome::Connected;
         };

@@ -13,7 +13,7 @@ use async_trait::async_trait;
 use proto_vmm::{Device, FilledSlot, Slot, StopReason, StopReport, VmStats};
 use runtime_net::{PodInterface, PodNetwork, PodNetworkSpec};
 use runtime_spec::ImageConfig;
-use runtime_vm::GuestStream;
+use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::Script;
@@ -249,11 +249,12 @@ impl Vm for FakeVm {
         true
     }
 
-    async fn program_stream(&self) -> Result<GuestStream, BackendError> {
+    async fn program_stream(&self) -> Result<UnixStream, BackendError> {
         loop {
             let next = self.script.state().program_streams.pop_front();
             if let Some(stream) = next {
-                return Ok(GuestStream::new(stream.into())?);
+                stream.set_nonblocking(true)?;
+                return Ok(UnixStream::from_std(stream)?);
             }
             tokio::select! {
                 () = self.script.dialled.notified() => {}

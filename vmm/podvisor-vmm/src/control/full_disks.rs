@@ -21,6 +21,6 @@ impl Control {
             return;
         }
         let event = Event::FullDisks { count: self.full_disks.count() };
-        self.full_disks_unsent = !self.send_event(event, &[]);
+        self.full_disks_unsent = !self.send_event(event);
     }
 }

@@ -1,7 +1,7 @@
 //! Hello: the client's version, and the VMM's with its release. A request that comes before is refused with a text, so that a daemon of
 //! another version reads why, rather than that a message was odd.
 
-use proto_vmm::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Response};
+use proto_vmm::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Response, STREAM_NUMBERS_VERSION};
 
 use super::Control;
 use super::answer::{Answer, refusal};
@@ -13,8 +13,10 @@ impl Control {
         if let Some(client) = &mut self.client {
             client.version = Some(version);
         }
-        // From now on the client takes what the guest opens.
-        self.streams.open();
+        if version >= STREAM_NUMBERS_VERSION {
+            // From now on the client accepts what the guest opens.
+            self.streams.open();
+        }
         self.full_disks_unsent = self.full_disks.count() > 0;
         Ok(Response::Hello { version: PROTOCOL_VERSION, release: env!("CARGO_PKG_VERSION").to_owned() })
     }
@@ -50,7 +52,7 @@ mod tests {
         assert_eq!(check(PROTOCOL_VERSION + 1), Ok(()));
         let refused = check(PROTOCOL_VERSION_MIN - 1).unwrap_err().message;
         assert!(
-            refused.starts_with("the daemon speaks version 0 of the protocol, and this VMM 1 to 6"),
+            refused.starts_with("the daemon speaks version 0 of the protocol, and this VMM 1 to 7"),
             "{refused}"
         );
     }

@@ -319,11 +319,11 @@ impl Control {
     }
 
     /// Sends an event to the client, if there is one that takes it now. Returns whether it was sent.
-    fn send_event(&mut self, event: Event, fds: &[BorrowedFd<'_>]) -> bool {
+    fn send_event(&mut self, event: Event) -> bool {
         let Some(client) = self.client.as_ref().filter(|client| client.version.is_some()) else {
             return false;
         };
-        match proto_vmm::send(&client.socket, &Message::Event(event), fds) {
+        match proto_vmm::send(&client.socket, &Message::Event(event), &[]) {
             Ok(()) => true,
             // A client that is slow to read is a client still.
             Err(error) if error.would_block() => false,
@@ -335,11 +335,10 @@ impl Control {
         }
     }
 
-    /// Hands the streams that the guest opened to the client. A stream that it does not take is closed, which the
-    /// guest sees as a reset.
+    /// Announces the streams that the guest opened to the client. One that the client does not accept is reset in time.
     fn forward_streams(&mut self) {
-        while let Some((port, stream)) = self.streams.next() {
-            let _ = self.send_event(Event::GuestStream { port }, &[stream.as_fd()]);
+        while let Some((port, number)) = self.streams.next() {
+            let _ = self.send_event(Event::GuestStream { port, number: Some(number) });
         }
     }
 
@@ -350,7 +349,7 @@ impl Control {
             Some(booted) => booted.vm.stop(reason),
             None => StopReport { reason, registers: None, console: String::new(), exits: Default::default() },
         };
-        let _ = self.send_event(Event::Stopped(Box::new(report.clone())), &[]);
+        let _ = self.send_event(Event::Stopped(Box::new(report.clone())));
         report
     }
 

@@ -24,6 +24,6 @@ impl Control {
 
     /// Reports it to the client that is there, or keeps it for the next.
     pub(super) fn report_resized(&mut self) {
-        self.resized_unsent = self.resized_unsent && !self.send_event(Event::Resized, &[]);
+        self.resized_unsent = self.resized_unsent && !self.send_event(Event::Resized);
     }
 }

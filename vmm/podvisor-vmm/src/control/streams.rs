@@ -1,8 +1,7 @@
-//! Connections that the guest opened to the host, on their way from the vsock thread to the client.
-//! Bounded: beyond it, and while nobody is there to take them, the guest's connections are refused.
+//! Ports and numbers of streams that the guest opened to the host, on their way from the vsock thread to the client.
+//! Bounded: beyond it, and while no client accepts streams by number, the guest's streams are refused.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,8 +13,8 @@ use vmm_vm::GuestStream;
 const WAITING_MAX: usize = 72;
 
 pub(super) struct GuestStreams {
-    sender: SyncSender<(u32, UnixStream)>,
-    receiver: Receiver<(u32, UnixStream)>,
+    sender: SyncSender<(u32, u64)>,
+    receiver: Receiver<(u32, u64)>,
     ready: Arc<EventFd>,
     open: Arc<AtomicBool>,
 }
@@ -27,7 +26,7 @@ impl GuestStreams {
         Ok(GuestStreams { sender, receiver, ready, open: Arc::default() })
     }
 
-    /// Lets streams wait: a client is there to take them.
+    /// Lets streams wait: a client is there to accept them.
     pub(super) fn open(&self) {
         self.open.store(true, Ordering::Release);
     }
@@ -43,18 +42,18 @@ impl GuestStreams {
     }
 
     /// Returns the next stream that waits.
-    pub(super) fn next(&self) -> Option<(u32, UnixStream)> {
+    pub(super) fn next(&self) -> Option<(u32, u64)> {
         // Before the look: a stream that comes after it writes the event again. An event that was not
         // written cannot be read, and need not be.
         let _ = self.ready.read();
         self.receiver.try_recv().ok()
     }
 
-    /// Returns the function by which the vsock device hands streams over.
+    /// Returns the function by which the vsock device announces streams.
     pub(super) fn sink(&self) -> GuestStream {
         let (sender, ready, open) = (self.sender.clone(), Arc::clone(&self.ready), Arc::clone(&self.open));
-        Arc::new(move |port, stream| {
-            open.load(Ordering::Acquire) && sender.try_send((port, stream)).is_ok() && ready.write(1).is_ok()
+        Arc::new(move |port, number| {
+            open.load(Ordering::Acquire) && sender.try_send((port, number)).is_ok() && ready.write(1).is_ok()
         })
     }
 }
@@ -64,15 +63,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_refused_while_nobody_takes_them() {
+    fn streams_are_refused_while_nobody_accepts_them() {
         let streams = GuestStreams::new().unwrap();
         let sink = streams.sink();
-        assert!(!sink(1026, UnixStream::pair().unwrap().0));
+        assert!(!sink(1026, 16));
         streams.open();
-        assert!(sink(1026, UnixStream::pair().unwrap().0));
-        assert_eq!(streams.next().map(|(port, _)| port), Some(1026));
+        assert!(sink(1026, 16));
+        assert_eq!(streams.next(), Some((1026, 16)));
         streams.close();
-        assert!(!sink(1026, UnixStream::pair().unwrap().0));
+        assert!(!sink(1026, 16));
         assert!(streams.next().is_none());
     }
 
@@ -81,7 +80,7 @@ mod tests {
         let streams = GuestStreams::new().unwrap();
         let sink = streams.sink();
         streams.open();
-        let taken = (0..WAITING_MAX + 5).filter(|_| sink(1, UnixStream::pair().unwrap().0)).count();
+        let taken = (0..WAITING_MAX as u64 + 5).filter(|number| sink(1, *number)).count();
         assert_eq!(taken, WAITING_MAX);
     }
 }

@@ -18,7 +18,7 @@ use virtio_bindings::virtio_ring::VIRTIO_RING_F_EVENT_IDX;
 use virtio_queue::{Queue, QueueT};
 
 use super::dial_rules::{DialRules, HostPorts};
-use super::mux::{GuestStream, Mux};
+use super::mux::{FIRST_ID, GuestStream, Mux};
 use super::snapshot::VsockSnapshot;
 use super::worker::{Backend, NAME, Parked, failed};
 use crate::virtio::ring::Faults;
@@ -44,6 +44,8 @@ pub struct Vsock {
     listener: Arc<UnixListener>,
     host_ports: HostPorts,
     guest_stream: GuestStream,
+    /// Number of the next stream: none is used twice, over a reset either.
+    next_id: u64,
     running: Option<Worker<Parked>>,
     parked: Option<Mux>,
     /// As restored, and kept up to date while not active.
@@ -54,8 +56,9 @@ pub struct Vsock {
 impl Vsock {
     /// A device for the guest with context id `guest_cid` (3 or above).
     ///
-    /// Host programs reach guest ports by dialling `listener` and writing `CONNECT <port>\n`. Streams that the
-    /// guest opens to one of `host_ports` go to `guest_stream` with the port; false refuses. The function is called on
+    /// Host programs reach guest ports by dialling `listener` and writing `CONNECT <port>\n`. A stream that
+    /// the guest opens to one of `host_ports` is announced to `guest_stream` with the port and a number; false refuses. Host
+    /// programs accept it by dialling `listener` and writing `ACCEPT <number>\n`, within 30 s. The function is called on
     /// the device's thread and must not block. Other ports are refused, and so are dials beyond the bounds of
     /// `dial_rules`.
     ///
@@ -81,6 +84,7 @@ impl Vsock {
             listener: Arc::new(listener),
             host_ports,
             guest_stream,
+            next_id: FIRST_ID,
             running: None,
             parked: None,
             state: VsockSnapshot::default(),
@@ -101,6 +105,7 @@ impl Vsock {
                 DialRules::new(self.host_ports.clone()),
                 self.guest_stream.clone(),
                 self.state.next_host_port,
+                self.next_id,
             )
             .map_err(failed)?,
         };
@@ -119,6 +124,7 @@ impl Vsock {
         let parked = self.running.take()?.stop();
         self.state.next_host_port = parked.mux.table.next_host_port();
         self.state.transport_reset = parked.announce_reset;
+        self.next_id = parked.mux.next_id;
         Some(parked)
     }
 }

@@ -1,7 +1,7 @@
-//! Host programs that have connected to the listener and not yet said which guest port they want.
+//! Host programs that have connected to the listener and not yet said what they want.
 //!
-//! This module owns the half-done dials and the one line `CONNECT <port>\n`. Exactly that line is taken off the stream:
-//! whatever follows belongs to the connection.
+//! This module owns the half-done dials and their one line: `CONNECT <port>\n` for a port of the guest, or `ACCEPT <number>\n` for a
+//! stream that the guest has opened. Exactly that line is taken off the stream: the rest belongs to the connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,10 +25,19 @@ const PORT_ANY: u32 = u32::MAX;
 pub(super) enum Said {
     /// Too little; its next bytes raise an event.
     Nothing,
-    /// The guest port it wants.
-    Port(u32),
+    /// What it wants.
+    Wanted(Wanted),
     /// Something else, or it has left.
     Nonsense,
+}
+
+/// What a dialler wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// A stream to this port of the guest.
+    Connect(u32),
+    /// The stream with this number, which the guest has opened.
+    Accept(u64),
 }
 
 /// See the module. Ids ascend with age.
@@ -46,12 +55,12 @@ impl Dials {
         }
     }
 
-    /// Reads on for `id`: its stream and port once the line is complete. A dialler that talks nonsense is closed.
-    pub(super) fn proceed(&mut self, id: u64) -> Option<(UnixStream, u32)> {
+    /// Reads on for `id`: its stream and what it wants, once the line is complete. A dialler that talks nonsense is closed.
+    pub(super) fn proceed(&mut self, id: u64) -> Option<(UnixStream, Wanted)> {
         let said = take_line(self.streams.get(&id)?);
         match said {
             Said::Nothing => None,
-            Said::Port(port) => self.streams.remove(&id).map(|stream| (stream, port)),
+            Said::Wanted(wanted) => self.streams.remove(&id).map(|stream| (stream, wanted)),
             Said::Nonsense => {
                 self.streams.remove(&id);
                 None
@@ -74,7 +83,7 @@ fn take_line(stream: &UnixStream) -> Said {
     };
     let mut line = [0; LINE_BYTES_MAX];
     match (receive(stream, &mut line[..=end], MsgFlags::empty()), parse_line(&bytes[..end])) {
-        (Ok(taken), Some(port)) if taken == end + 1 => Said::Port(port),
+        (Ok(taken), Some(wanted)) if taken == end + 1 => Said::Wanted(wanted),
         _ => Said::Nonsense,
     }
 }
@@ -88,14 +97,21 @@ fn receive(stream: &UnixStream, bytes: &mut [u8], flags: MsgFlags) -> io::Result
     }
 }
 
-/// The port of `CONNECT <port>`, in decimal digits alone.
-fn parse_line(line: &[u8]) -> Option<u32> {
-    let digits = line.strip_prefix(b"CONNECT ")?;
+/// Parses a line without its newline.
+fn parse_line(line: &[u8]) -> Option<Wanted> {
+    if let Some(digits) = line.strip_prefix(b"CONNECT ") {
+        let port = parse_number(digits)?;
+        return (port != PORT_ANY).then_some(Wanted::Connect(port));
+    }
+    parse_number(line.strip_prefix(b"ACCEPT ")?).map(Wanted::Accept)
+}
+
+/// A number in decimal digits alone.
+fn parse_number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let port = std::str::from_utf8(digits).ok()?.parse().ok()?;
-    (port != PORT_ANY).then_some(port)
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -105,10 +121,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_is_connect_and_a_decimal_port() {
-        assert_eq!(parse_line(b"CONNECT 1024"), Some(1024));
-        assert_eq!(parse_line(b"CONNECT 0"), Some(0));
-        let refused: [&[u8]; 9] = [
+    fn a_line_is_connect_or_accept_and_a_decimal_number() {
+        assert_eq!(parse_line(b"CONNECT 1024"), Some(Wanted::Connect(1024)));
+        assert_eq!(parse_line(b"CONNECT 0"), Some(Wanted::Connect(0)));
+        assert_eq!(parse_line(b"ACCEPT 16"), Some(Wanted::Accept(16)));
+        let longest = format!("ACCEPT {}\n", u64::MAX);
+        assert!(longest.len() <= LINE_BYTES_MAX);
+        assert_eq!(parse_line(longest.trim_end().as_bytes()), Some(Wanted::Accept(u64::MAX)));
+        let refused: [&[u8]; 12] = [
+            b"ACCEPT ",
+            b"ACCEPT -1",
+            b"ACCEPT 18446744073709551616",
             b"CONNECT",
             b"CONNECT ",
             b"CONNECT +1",
@@ -133,8 +156,8 @@ mod tests {
         host.write_all(b"CONN").unwrap();
         assert!(dials.proceed(1).is_none());
         host.write_all(b"ECT 77\nbody").unwrap();
-        let (mut stream, port) = dials.proceed(1).unwrap();
-        assert_eq!(port, 77);
+        let (mut stream, wanted) = dials.proceed(1).unwrap();
+        assert_eq!(wanted, Wanted::Connect(77));
         let mut rest = [0; 4];
         stream.read_exact(&mut rest).unwrap();
         assert_eq!(&rest, b"body");

@@ -21,8 +21,9 @@
 //! # The host side
 //!
 //! A host program dials the listener and writes `CONNECT <port>\n`; once the guest accepts, it reads `OK <host port>\n`
-//! and has its stream. A stream that the guest opens to the host (context id 2) is half of a socket pair, whose other
-//! half goes to a callback, if the guest may dial that port.
+//! and has its stream. A stream that the guest opens to the host (context id 2) has a number, which goes to a callback if the
+//! guest may dial that port. It is open for the guest at once, and its bytes are kept. A host program accepts it by dialling the
+//! listener and writing `ACCEPT <number>\n`: so no descriptor goes from this process to another one.
 //!
 //! # Who does what
 //!
@@ -32,7 +33,7 @@
 //!   lane.rs        a queue, its direction and notifications         buffer.rs  a chain's bytes in guest memory
 //!   tx.rs, rx.rs   chain → packet → host; host → packet → chain
 //!   mux.rs         which packet means what, and to which connection
-//!   table.rs       connections, ports, places in line                   dial.rs    `CONNECT` lines
+//!   table.rs       connections, ports, places in line                   dial.rs    what diallers want
 //!   dial_rules.rs  what the guest may dial: pure
 //!   connection.rs  one connection's states, credit and buffer: pure     packet.rs  the header: pure
 //! ```

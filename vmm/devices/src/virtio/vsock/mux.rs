@@ -12,12 +12,12 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use vmm_sys_util::epoll::{ControlOperation, Epoll, EpollEvent, EventSet};
 
 use super::connection::{Connection, Ports};
-use super::dial::Dials;
+use super::dial::{Dials, Wanted};
 use super::dial_rules::DialRules;
 use super::packet::{HOST_CID, Header, Op, TYPE_STREAM};
 use super::table::Table;
@@ -29,9 +29,9 @@ pub(super) const REPLIES_MAX: usize = 256;
 /// Tokens below this one belong to the worker; ids of dials and connections start here.
 pub(super) const FIRST_ID: u64 = 16;
 
-/// Takes a stream that the guest opened to a host port that it may dial; `false` refuses it. Called on the device's
-/// thread.
-pub type GuestStream = Arc<dyn Fn(u32, UnixStream) -> bool + Send + Sync>;
+/// Announces a stream that the guest opened: the host's port, and the number by which the host accepts it; `false` refuses it. Called
+/// on the device's thread.
+pub type GuestStream = Arc<dyn Fn(u32, u64) -> bool + Send + Sync>;
 
 /// See the module.
 pub(super) struct Mux {
@@ -44,7 +44,8 @@ pub(super) struct Mux {
     /// The last accept failed, most likely for want of a descriptor: nothing wakes the worker when there is one.
     accept_failed: bool,
     pub(super) epoll: Epoll,
-    next_id: u64,
+    /// Numbers streams of the guest's too.
+    pub(super) next_id: u64,
     dials: Dials,
     pub(super) table: Table,
     pub(super) replies: VecDeque<Header>,
@@ -60,6 +61,7 @@ impl Mux {
         dial_rules: DialRules,
         guest_stream: GuestStream,
         next_host_port: u32,
+        next_id: u64,
     ) -> io::Result<Mux> {
         Ok(Mux {
             guest_cid: u64::from(guest_cid),
@@ -69,7 +71,7 @@ impl Mux {
             acceptable: true,
             accept_failed: false,
             epoll: Epoll::new()?,
-            next_id: FIRST_ID,
+            next_id,
             dials: Dials::default(),
             table: Table::new(next_host_port),
             replies: VecDeque::new(),
@@ -159,11 +161,34 @@ impl Mux {
     }
 
     fn proceed_dial(&mut self, id: u64) {
-        let Some((stream, guest)) = self.dials.proceed(id) else { return };
-        if !self.table.is_full() {
-            let host = self.table.take_host_port(guest);
-            self.table.insert(id, Connection::dialled_by_host(Ports { guest, host }), stream);
+        match self.dials.proceed(id) {
+            Some((stream, Wanted::Connect(guest))) if !self.table.is_full() => {
+                let host = self.table.take_host_port(guest);
+                self.table.insert(id, Connection::dialled_by_host(Ports { guest, host }), stream);
+            }
+            Some((stream, Wanted::Accept(number))) => self.accepted(number, stream),
+            _ => {}
         }
+    }
+
+    /// The host accepts a stream of the guest's. One that is not there any more is hung up on.
+    fn accepted(&mut self, number: u64, stream: UnixStream) {
+        // Its events so far were the dial's.
+        let event = EpollEvent::new(stream_events(false), number);
+        if self.table.is_awaited(number)
+            && self.epoll.ctl(ControlOperation::Modify, stream.as_raw_fd(), event).is_ok()
+        {
+            self.table.accept(number, stream);
+            self.settle(number);
+        }
+    }
+
+    /// Resets streams of the guest's that the host accepts too late. Returns when the next one is due.
+    pub(super) fn give_up_awaited(&mut self) -> Option<Duration> {
+        if self.table.awaits_for(Instant::now())?.is_zero() {
+            self.table.give_up_awaited(Instant::now());
+        }
+        self.table.awaits_for(Instant::now())
     }
 
     /// Something happened to the stream of a dial or a connection.
@@ -216,28 +241,21 @@ impl Mux {
     }
 
     fn guest_dials(&mut self, ports: Ports, packet: &Packet) {
-        let Some(stream) = self.open_stream(ports.host) else {
-            return self.replies.push_back(packet.header.reset_reply());
-        };
-        let id = self.take_id();
-        // The other end is with its taker already, who sees an end of file if this fails.
-        if self.watch(id, stream.as_raw_fd()).is_err() {
+        let (id, now) = (self.take_id(), Instant::now());
+        if !self.admit(ports.host, id, now) {
             return self.replies.push_back(packet.header.reset_reply());
         }
         let mut connection = Connection::dialled_by_guest(ports);
         connection.learn_credit(packet.header.buf_alloc, packet.header.fwd_cnt);
-        self.table.insert(id, connection, stream);
+        self.table.insert_awaited(id, connection, now);
     }
 
-    /// A pair of streams whose other end somebody took. A dial that is refused costs nothing but its reset.
-    fn open_stream(&mut self, host_port: u32) -> Option<UnixStream> {
+    /// Whether a stream of the guest's may be there, and the host knows of it. One that is refused costs nothing but its reset.
+    fn admit(&mut self, host_port: u32, number: u64, now: Instant) -> bool {
         let open = |port| self.table.dialled_by_guest(port);
-        if self.table.is_full() || !self.dial_rules.admit(host_port, open, Instant::now()) {
-            return None;
-        }
-        let (ours, theirs) = UnixStream::pair().ok()?;
-        ours.set_nonblocking(true).ok()?;
-        (self.guest_stream)(host_port, theirs).then_some(ours)
+        !self.table.is_full()
+            && self.dial_rules.admit(host_port, open, now)
+            && (self.guest_stream)(host_port, number)
     }
 
     fn receive_for(&mut self, id: u64, op: Op, packet: &Packet) {
@@ -306,8 +324,15 @@ mod tests {
 
     fn mux(listener: UnixListener) -> Mux {
         listener.set_nonblocking(true).unwrap();
-        Mux::new(3, Arc::new(listener), DialRules::new(HostPorts::default()), Arc::new(|_, _| false), 0)
-            .unwrap()
+        Mux::new(
+            3,
+            Arc::new(listener),
+            DialRules::new(HostPorts::default()),
+            Arc::new(|_, _| false),
+            0,
+            FIRST_ID,
+        )
+        .unwrap()
     }
 
     #[test]

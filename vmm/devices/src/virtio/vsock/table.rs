@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Ports};
 
@@ -14,6 +15,9 @@ pub(super) const CONNECTIONS_MAX: usize = 1024;
 /// First of the host ports given to host programs that dial; below are the ports that the guest dials.
 pub(super) const HOST_PORT_FIRST: u32 = 1 << 30;
 
+/// How long a stream of the guest's waits for the host to accept it. The daemon does at once, and is seconds late on a busy node.
+pub(super) const ACCEPT_WITHIN: Duration = Duration::from_secs(30);
+
 /// A connection and the host's end of it.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -21,6 +25,8 @@ pub(super) struct Link {
     pub(super) connection: Connection,
     /// Until the host's end has no more use.
     pub(super) stream: Option<UnixStream>,
+    /// The guest opened it, and the host has yet to accept it: bytes are kept for it.
+    awaited: bool,
     /// The stream may have bytes: no read has come back empty since its last event.
     pub(super) readable: bool,
     /// The stream is watched for room to write.
@@ -38,6 +44,8 @@ pub(super) struct Table {
     control: VecDeque<u64>,
     data: VecDeque<u64>,
     next_host_port: u32,
+    /// Connections that the host has yet to accept, with the time from which on it is too late. Ids ascend with time.
+    awaited: BTreeMap<u64, Instant>,
     /// How many connections the guest dialled, by the host's port: as many entries as there are ports that it may dial.
     dialled_by_guest: BTreeMap<u32, usize>,
 }
@@ -51,6 +59,7 @@ impl Table {
             control: VecDeque::new(),
             data: VecDeque::new(),
             next_host_port: next_host_port.max(HOST_PORT_FIRST),
+            awaited: BTreeMap::new(),
             dialled_by_guest: BTreeMap::new(),
         }
     }
@@ -83,8 +92,18 @@ impl Table {
         }
     }
 
-    /// Adds a connection whose ports are free. A packet that it owes is put in line.
+    /// Adds a connection of a host program, whose ports are free. A packet that it owes is put in line.
     pub(super) fn insert(&mut self, id: u64, connection: Connection, stream: UnixStream) {
+        self.insert_link(id, connection, Some(stream));
+    }
+
+    /// Adds a connection of the guest's, whose ports are free. The host is to [`accept`](Self::accept) it by its id.
+    pub(super) fn insert_awaited(&mut self, id: u64, connection: Connection, now: Instant) {
+        self.awaited.insert(id, now + ACCEPT_WITHIN);
+        self.insert_link(id, connection, None);
+    }
+
+    fn insert_link(&mut self, id: u64, connection: Connection, stream: Option<UnixStream>) {
         debug_assert!(!self.is_full(), "the caller asks first");
         self.by_ports.insert(connection.ports(), id);
         if connection.is_dialled_by_guest() {
@@ -93,7 +112,8 @@ impl Table {
         // Bytes may have come before the stream was watched.
         let link = Link {
             connection,
-            stream: Some(stream),
+            awaited: stream.is_none(),
+            stream,
             readable: true,
             watches_room: false,
             in_control: false,
@@ -101,6 +121,39 @@ impl Table {
         };
         self.links.insert(id, link);
         self.settle(id);
+    }
+
+    /// Whether the host has yet to accept the connection.
+    pub(super) fn is_awaited(&self, id: u64) -> bool {
+        self.awaited.contains_key(&id)
+    }
+
+    /// Gives an awaited connection its stream, and the stream what was kept for it. The caller settles it.
+    pub(super) fn accept(&mut self, id: u64, mut stream: UnixStream) {
+        self.awaited.remove(&id);
+        if let Some(link) = self.links.get_mut(&id) {
+            link.awaited = false;
+            link.connection.flush(&mut stream);
+            link.stream = Some(stream);
+        }
+    }
+
+    /// Time until the host is too late for one.
+    pub(super) fn awaits_for(&self, now: Instant) -> Option<Duration> {
+        self.awaited.values().next().map(|late| late.saturating_duration_since(now))
+    }
+
+    /// Resets connections for which the host is too late.
+    pub(super) fn give_up_awaited(&mut self, now: Instant) {
+        while let Some(first) = self.awaited.first_entry().filter(|first| *first.get() <= now) {
+            let (id, _) = first.remove_entry();
+            if let Some(link) = self.links.get_mut(&id) {
+                link.awaited = false;
+                link.connection.reset();
+                link.connection.host_gone();
+            }
+            self.settle(id);
+        }
     }
 
     /// The connection with these ports.
@@ -122,7 +175,7 @@ impl Table {
             if self.by_ports.get(&link.connection.ports()) == Some(&id) {
                 self.by_ports.remove(&link.connection.ports());
             }
-            if link.stream.is_none() {
+            if link.stream.is_none() && !link.awaited {
                 return self.remove(id);
             }
         }
@@ -141,6 +194,7 @@ impl Table {
     /// no rx buffer, must not make the lines longer than the table.
     fn remove(&mut self, id: u64) {
         let Some(link) = self.links.remove(&id) else { return };
+        self.awaited.remove(&id);
         if link.connection.is_dialled_by_guest()
             && let Some(count) = self.dialled_by_guest.get_mut(&link.connection.ports().host)
         {
@@ -190,11 +244,12 @@ impl Link {
     /// Shuts the halves of the stream that have ended, and closes it after both. A stream that fails here
     /// has been left by the host already, which its event says.
     fn close_ended_halves(&mut self) {
-        let Some(stream) = &self.stream else { return };
         if self.connection.left_by_host() {
             self.stream = None;
+            self.awaited = false;
             return;
         }
+        let Some(stream) = &self.stream else { return };
         if self.connection.shuts_write_side() {
             let _left = stream.shutdown(std::net::Shutdown::Write);
         }
@@ -236,6 +291,24 @@ mod tests {
             assert!(!table.has_waiting() && table.find(ports).is_none() && table.links.is_empty());
             assert_eq!(table.dialled_by_guest(80), 0);
         }
+    }
+
+    #[test]
+    fn a_stream_that_nobody_accepts_in_time_is_reset() {
+        let mut table = Table::new(0);
+        let (ports, start) = (Ports { guest: 5, host: 80 }, Instant::now());
+        let late = start + ACCEPT_WITHIN;
+        table.insert_awaited(1, Connection::dialled_by_guest(ports), start);
+        table.get_mut(1).unwrap().connection.admit(4);
+        table.get_mut(1).unwrap().connection.keep(b"word");
+        table.insert_awaited(2, Connection::dialled_by_guest(ports), start + Duration::from_secs(1));
+        assert_eq!(table.awaits_for(start), Some(ACCEPT_WITHIN));
+        table.give_up_awaited(late);
+        assert!(!table.is_awaited(1) && table.is_awaited(2));
+        assert_eq!(table.get_mut(1).unwrap().connection.next_control(), Some((Op::Reset, 0)));
+        table.settle(1);
+        assert!(table.get_mut(1).is_none());
+        assert_eq!((table.dialled_by_guest(80), table.awaits_for(late)), (1, Some(Duration::from_secs(1))));
     }
 
     #[test]

@@ -16,6 +16,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use virtio_queue::{Queue, QueueT as _};
 use vmm_sys_util::epoll::{ControlOperation, EpollEvent, EventSet};
@@ -139,6 +140,7 @@ impl Backend {
                 false if self.mux.accept_failed() => ACCEPT_PAUSE_MS,
                 false => -1,
             };
+            let timeout = earlier(timeout, self.mux.give_up_awaited());
             match self.mux.epoll.wait(timeout, &mut events) {
                 Ok(count) => {
                     if self.take_events(&events[..count]) {
@@ -274,6 +276,13 @@ impl Backend {
             mux: self.mux,
         }
     }
+}
+
+/// The earlier of epoll's timeout and of what is due, in whole milliseconds.
+fn earlier(timeout: i32, due: Option<Duration>) -> i32 {
+    let Some(due) = due else { return timeout };
+    let due = i32::try_from(due.as_millis()).unwrap_or(i32::MAX).saturating_add(1);
+    if timeout < 0 { due } else { timeout.min(due) }
 }
 
 /// An error of this device.

@@ -151,6 +151,9 @@ pub(super) const ARGUMENTS: &[(c_long, &[Argument])] = &[
                 libc::MADV_NOHUGEPAGE as u64,
                 libc::MADV_COLD as u64,
                 libc::MADV_POPULATE_WRITE as u64,
+                // glibc 2.42 guards the stacks of threads so: MADV_GUARD_INSTALL, MADV_GUARD_REMOVE.
+                102,
+                103,
             ],
         )],
     ),

@@ -81,6 +81,14 @@ fn no_memory_becomes_a_program() {
 }
 
 #[test]
+fn a_newer_c_library_may_guard_the_stacks_of_threads() {
+    // MADV_GUARD_INSTALL and MADV_GUARD_REMOVE of include/uapi/asm-generic/mman-common.h.
+    for advice in [102, 103] {
+        assert_eq!(both(libc::SYS_madvise, &[0, 4096, advice]), [ALLOW; 2]);
+    }
+}
+
+#[test]
 fn kvm_makes_no_vm_and_a_tap_stays_what_it_is() {
     // KVM_RUN is allowed, KVM_CREATE_VM and TUNSETIFF are not.
     assert_eq!(both(libc::SYS_ioctl, &[3, 0xae80]), [ALLOW, KILL]);

@@ -62,9 +62,9 @@ pub(super) struct Guest {
     pub(super) queues: [DriverQueue; 3],
     pub(super) interrupts: Arc<Interrupts>,
     pub(super) kicks: [EventFd; 3],
-    /// Streams that the guest opened and the host took, by port. The guest may dial [`HOST_PORTS`], of which those from
-    /// 9000 on are refused in the end.
-    pub(super) taken: Arc<Mutex<VecDeque<(u32, UnixStream)>>>,
+    /// Ports and numbers of streams that the guest opened and the host has yet to accept. The guest may dial [`HOST_PORTS`], of
+    /// which those from 9000 on are refused in the end.
+    pub(super) announced: Announced,
     features: u64,
     tx_free: Vec<u16>,
     directory: TempDir,
@@ -76,15 +76,15 @@ impl Guest {
         let ram = GuestRegionMmap::from_range(GuestAddress(0), MEMORY_BYTES, None).unwrap();
         let memory = GuestMemory::new(vec![ram]).unwrap();
         let directory = tempfile::tempdir().unwrap();
-        let taken = Arc::new(Mutex::new(VecDeque::new()));
+        let announced = Announced::default();
         let queues = [0, 1, 2].map(|number| DriverQueue::new(&memory, number * RING_BYTES));
         let guest = Guest {
-            device: device(&directory, &taken),
+            device: device(&directory, &announced),
             memory,
             queues,
             interrupts: Arc::default(),
             kicks: [0; 3].map(|_| EventFd::new(EFD_NONBLOCK).unwrap()),
-            taken,
+            announced,
             features,
             tx_free: (0..TX_SLOTS).collect(),
             directory,
@@ -129,7 +129,7 @@ impl Guest {
     /// Puts another device in the place of this one, as a restored VM would have it.
     pub(super) fn replace_device(&mut self) {
         self.directory = tempfile::tempdir().unwrap();
-        self.device = device(&self.directory, &self.taken);
+        self.device = device(&self.directory, &self.announced);
     }
 
     pub(super) fn give_rx(&mut self, indices: std::ops::Range<u16>) {
@@ -225,10 +225,14 @@ impl Guest {
 
     /// A host program that has dialled and asked for `port`.
     pub(super) fn dial(&self, port: u32) -> UnixStream {
+        self.dial_with(&format!("CONNECT {port}"))
+    }
+
+    fn dial_with(&self, line: &str) -> UnixStream {
         let mut stream = UnixStream::connect(self.directory.path().join("vsock")).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        writeln!(stream, "CONNECT {port}").unwrap();
+        writeln!(stream, "{line}").unwrap();
         stream
     }
 
@@ -243,25 +247,38 @@ impl Guest {
         (stream, answer)
     }
 
-    /// An open connection that the guest opened.
-    pub(super) fn connect_from_guest(&mut self, guest_port: u32, host_port: u32) -> (UnixStream, Header) {
+    /// A connection that the guest opened: its number, and a header for what the guest sends on it.
+    pub(super) fn open_from_guest(&mut self, guest_port: u32, host_port: u32) -> (u64, Header) {
         let request = packet(Op::Request, guest_port, host_port);
         self.send(request, &[]);
         self.receive_op(Op::Response);
-        let (port, stream) = self.taken.lock().unwrap().pop_front().unwrap();
+        let (port, number) = self.announced.lock().unwrap().pop_front().unwrap();
         assert_eq!(port, host_port);
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        (stream, request)
+        (number, request)
+    }
+
+    /// An open connection that the guest opened and the host accepted.
+    pub(super) fn connect_from_guest(&mut self, guest_port: u32, host_port: u32) -> (UnixStream, Header) {
+        let (number, request) = self.open_from_guest(guest_port, host_port);
+        (self.accept(number), request)
+    }
+
+    /// A host program that has asked for the stream with this number.
+    pub(super) fn accept(&self, number: u64) -> UnixStream {
+        self.dial_with(&format!("ACCEPT {number}"))
     }
 }
 
-fn device(directory: &TempDir, taken: &Arc<Mutex<VecDeque<(u32, UnixStream)>>>) -> Vsock {
+/// Ports and numbers.
+type Announced = Arc<Mutex<VecDeque<(u32, u64)>>>;
+
+fn device(directory: &TempDir, announced: &Announced) -> Vsock {
     let listener = UnixListener::bind(directory.path().join("vsock")).unwrap();
-    let taken = taken.clone();
-    let take = move |port, stream| {
+    let announced = announced.clone();
+    let take = move |port, number| {
         let wanted = port < 9000;
         if wanted {
-            taken.lock().unwrap().push_back((port, stream));
+            announced.lock().unwrap().push_back((port, number));
         }
         wanted
     };

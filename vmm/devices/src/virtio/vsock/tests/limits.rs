@@ -119,7 +119,7 @@ fn a_guest_reaches_no_port_that_was_not_named_and_nobody_hears_of_it() {
         guest.send(packet(Op::Request, 5000, port), &[]);
         assert_eq!(guest.receive_op(Op::Reset).src_port, port);
     }
-    assert!(guest.taken.lock().unwrap().is_empty());
+    assert!(guest.announced.lock().unwrap().is_empty());
     assert_eq!(guest.device.counts().faults, 0);
     guest.connect_from_guest(5000, HOST_PORTS[0]);
 }
@@ -135,7 +135,7 @@ fn a_guest_that_dials_without_end_is_refused_and_hosts_are_not() {
         })
         .count();
     assert_eq!(accepted, STREAMS_MAX);
-    assert_eq!(guest.taken.lock().unwrap().len(), STREAMS_MAX);
+    assert_eq!(guest.announced.lock().unwrap().len(), STREAMS_MAX);
     guest.connect(1024);
 }
 

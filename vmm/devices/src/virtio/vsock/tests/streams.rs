@@ -110,6 +110,51 @@ fn the_guest_dials_a_port_that_is_taken_and_one_that_is_not() {
 }
 
 #[test]
+fn a_stream_that_is_accepted_late_has_lost_nothing() {
+    let mut guest = Guest::awake();
+    let (number, header) = guest.open_from_guest(50_000, 1025);
+    let said = pattern(10_000);
+    guest.send(data(header, said.len()), &said);
+    guest.send(shutdown(header, SHUTDOWN_SEND), &[]);
+    let mut host = guest.accept(number);
+    assert_eq!(read_all(&host), said);
+    host.write_all(b"heard").unwrap();
+    assert_eq!(guest.receive_bytes(5), b"heard");
+}
+
+#[test]
+fn a_stream_that_its_guest_has_left_is_still_read() {
+    let mut guest = Guest::awake();
+    let (number, header) = guest.open_from_guest(50_000, 1025);
+    guest.send(data(header, 5), b"ready");
+    guest.send(shutdown(header, SHUTDOWN_SEND | SHUTDOWN_RECEIVE), &[]);
+    guest.receive_op(Op::Reset);
+    assert_eq!(read_all(&guest.accept(number)), b"ready");
+}
+
+#[test]
+fn a_number_is_accepted_once_and_none_is_used_again() {
+    let mut guest = Guest::awake();
+    let (number, header) = guest.open_from_guest(50_000, 1025);
+    let mut host = guest.accept(number);
+    guest.send(data(header, 2), b"go");
+    host.read_exact(&mut [0; 2]).unwrap();
+    for absent in [number, number + 1, 0, u64::MAX] {
+        assert_eq!(read_all(&guest.accept(absent)), b"", "{absent}");
+    }
+    let (left, header) = guest.open_from_guest(50_001, 1025);
+    guest.send(with_op(header, Op::Reset), &[]);
+    assert_eq!(read_all(&guest.accept(left)), b"");
+    let (before, _) = guest.open_from_guest(50_002, 1025);
+    let queues = guest.device.pause().unwrap();
+    guest.device.reset();
+    guest.activate(queues);
+    let (after, _) = guest.open_from_guest(50_002, 1025);
+    assert!(after > before, "{after} {before}");
+    assert_eq!(read_all(&guest.accept(before)), b"");
+}
+
+#[test]
 fn diallers_wait_for_the_driver() {
     let mut guest = Guest::asleep(1 << 29);
     let mut host = guest.dial(1024);
