@@ -16,6 +16,7 @@ use super::commands::Commands;
 use super::control::Control;
 use super::drops::Drops;
 use super::filter::TapFilter;
+use super::offloads::TapOffloads;
 use super::receive::ReceiveMode;
 use super::rx::Rx;
 use super::snapshot::NetSnapshot;
@@ -52,6 +53,7 @@ pub struct Net {
     mtu: u16,
     commands: Arc<Commands>,
     filter: Arc<Mutex<TapFilter>>,
+    offloads: Mutex<TapOffloads>,
     name: String,
     drops: Drops,
     faults: Faults,
@@ -75,6 +77,7 @@ impl Net {
             mtu,
             commands: Arc::new(Commands::new(mac)),
             filter: Arc::new(Mutex::new(TapFilter::new())),
+            offloads: Mutex::new(TapOffloads::new()),
             name: format!("{DEVICE}-{}", COUNT.fetch_add(1, Ordering::Relaxed)),
             drops: Drops::default(),
             faults: Faults::default(),
@@ -93,9 +96,11 @@ impl Net {
         } else {
             Control::new(Ring::open(DEVICE, control, &memory, &self.faults)?, features, self.faults.clone())
         };
-        self.settings
-            .offload(self.tap.as_fd(), features)
+        let mut offloads = self.offloads.lock().unwrap_or_else(PoisonError::into_inner);
+        offloads
+            .set(&*self.settings, self.tap.as_fd(), features, Instant::now())
             .map_err(|error| DeviceError { device: DEVICE, message: format!("tap offloads: {error}") })?;
+        drop(offloads);
         // The wishes may be those of a saved VM, or have been forgotten by a reset.
         let wanted = self.commands.receive().filter();
         self.filter().settle(wanted, &*self.settings, self.tap.as_fd(), Instant::now());

@@ -30,6 +30,7 @@ mod device;
 mod drops;
 mod filter;
 mod held;
+mod offloads;
 mod receive;
 mod rx;
 mod snapshot;

@@ -36,8 +36,8 @@ pub(super) fn prepare(tap: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Settings of a tap that follow the driver.
 pub(super) trait TapSettings: Debug + Send + Sync {
-    /// Sets which frames the driver can take, by the features that it chose.
-    fn offload(&self, tap: BorrowedFd<'_>, features: u64) -> io::Result<()>;
+    /// Sets which frames the driver can take, as `TUN_F_…`.
+    fn offload(&self, tap: BorrowedFd<'_>, offloads: u32) -> io::Result<()>;
 
     /// Sets which frames the driver wants; without a filter every frame.
     fn filter(&self, tap: BorrowedFd<'_>, filter: Option<&Filter>) -> io::Result<()>;
@@ -48,9 +48,9 @@ pub(super) trait TapSettings: Debug + Send + Sync {
 pub(super) struct Kernel;
 
 impl TapSettings for Kernel {
-    fn offload(&self, tap: BorrowedFd<'_>, features: u64) -> io::Result<()> {
+    fn offload(&self, tap: BorrowedFd<'_>, offloads: u32) -> io::Result<()> {
         // SAFETY: the descriptor is open; TUNSETOFFLOAD takes its argument by value.
-        unsafe { set_offload(tap.as_raw_fd(), libc::c_ulong::from(offload_bits(features))) }?;
+        unsafe { set_offload(tap.as_raw_fd(), libc::c_ulong::from(offloads)) }?;
         Ok(())
     }
 
@@ -74,8 +74,8 @@ fn filter_bytes(filter: Option<&Filter>) -> Vec<u8> {
     bytes
 }
 
-/// The kernel refuses segments without checksums, so nothing goes without GUEST_CSUM.
-fn offload_bits(features: u64) -> u32 {
+/// Offloads of the features that a driver chose. The kernel refuses segments without checksums, so nothing goes without GUEST_CSUM.
+pub(super) fn offload_bits(features: u64) -> u32 {
     let has = |feature: u32| features & (1 << feature) != 0;
     if !has(spec::VIRTIO_NET_F_GUEST_CSUM) {
         return 0;

@@ -41,7 +41,7 @@ struct Settings {
 }
 
 impl TapSettings for Settings {
-    fn offload(&self, _tap: BorrowedFd<'_>, _features: u64) -> io::Result<()> {
+    fn offload(&self, _tap: BorrowedFd<'_>, _offloads: u32) -> io::Result<()> {
         Ok(())
     }
 
