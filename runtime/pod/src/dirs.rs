@@ -44,9 +44,19 @@ impl DaemonDirs {
         self.run_dirs().join(run_name(id))
     }
 
-    /// The part of the host's files that the pod's VM can reach.
+    /// The tmpfs of the pod's VM.
     pub(crate) fn pod_shared_dir(&self, id: &str) -> PathBuf {
         self.pod_run_dir(id).join(shared_dir::NAME)
+    }
+
+    /// The files that the pod's VMM writes to.
+    pub(crate) fn pod_logs_dir(&self, id: &str) -> PathBuf {
+        self.pod_shared_dir(id).join(shared_dir::LOGS)
+    }
+
+    /// The console of a pod's guest whose VMM is of an earlier release.
+    pub(crate) fn former_console(&self, id: &str) -> PathBuf {
+        self.pod_run_dir(id).join(logs::CONSOLE)
     }
 
     /// The socket that the pod's VMM is controlled by.
@@ -79,9 +89,10 @@ impl DaemonDirs {
         self.state_dir.join(logs::ENDED)
     }
 
-    /// Removes the run directory, with what is mounted in it; keeps the console. A missing one is no error.
+    /// Removes the run directory, with what is mounted in it; keeps the logs. A missing one is no error.
     pub(crate) fn remove_run_dir(&self, id: &str) -> std::io::Result<()> {
-        logs::keep_console(&self.pod_run_dir(id), &self.pod_state_dir(id));
+        logs::keep_files(&self.pod_logs_dir(id), &self.pod_state_dir(id));
+        logs::keep_console(&self.former_console(id), &self.pod_state_dir(id));
         shared_dir::remove(&self.pod_shared_dir(id))?;
         pass(Point::PodRunDirRemove)?;
         remove_dir(&self.pod_run_dir(id))

@@ -68,7 +68,8 @@ impl PodLogs {
     pub fn console(&self) -> Option<ConsolePath> {
         let at = |dir: PathBuf, growing| ConsolePath { path: dir.join(logs::CONSOLE), growing };
         let places = [
-            at(self.dirs.pod_run_dir(&self.pod), true),
+            at(self.dirs.pod_logs_dir(&self.pod), true),
+            ConsolePath { path: self.dirs.former_console(&self.pod), growing: true },
             at(self.dirs.pod_state_dir(&self.pod), false),
             at(self.dirs.ended_dir().join(&self.pod), false),
         ];
@@ -113,8 +114,10 @@ mod tests {
             fs::create_dir_all(dirs.pod_state_dir(pod)).unwrap();
             let owner = LogOwner { pod: pod.into(), namespace: "default".into(), name: name.into() };
             logs::make(&dirs.pod_state_dir(pod).join(logs::VMM), &owner).unwrap();
-            fs::create_dir_all(dirs.pod_run_dir(pod)).unwrap();
-            fs::write(dirs.pod_run_dir(pod).join(logs::CONSOLE), pod).unwrap();
+            // One has the place of an earlier release.
+            let place = if pod == "a1" { dirs.pod_run_dir(pod) } else { dirs.pod_logs_dir(pod) };
+            fs::create_dir_all(&place).unwrap();
+            fs::write(place.join(logs::CONSOLE), pod).unwrap();
         };
         let remove = |pod: &str, at: u64| {
             dirs.remove_run_dir(pod).unwrap();

@@ -34,10 +34,16 @@ fn add(report: &mut String, what: &str, file: &Path, lines: usize) {
 
 /// Consoles of guests that run, and of those that have ended (`runtime/pod/src/host/logs.rs`); the latest first.
 fn consoles(dir: &Path) -> Vec<PathBuf> {
-    let of_pods = ["run/pods", "state/pods", "state/ended"].map(|parent| dir.join(parent));
-    let pods = of_pods.iter().filter_map(|parent| std::fs::read_dir(parent).ok()).flatten().flatten();
-    let mut found: Vec<_> = pods
-        .map(|pod| pod.path().join("console.log"))
+    let of_pods = [
+        ("run/pods", "shared/logs/console.log"),
+        ("state/pods", "console.log"),
+        ("state/ended", "console.log"),
+    ];
+    let consoles = of_pods.into_iter().flat_map(|(parent, console)| {
+        let pods = std::fs::read_dir(dir.join(parent)).into_iter().flatten().flatten();
+        pods.map(move |pod| pod.path().join(console))
+    });
+    let mut found: Vec<_> = consoles
         .filter_map(|console| {
             Some((console.metadata().ok()?.modified().unwrap_or(SystemTime::UNIX_EPOCH), console))
         })
@@ -56,9 +62,9 @@ mod tests {
         let at = |name: &str| dir.path().join(name);
         let lines: String = (0..LOG_LINES + 1).map(|n| format!("line {n}\n")).collect();
         std::fs::write(at("daemon.log"), lines).unwrap();
-        for pod in ["run/pods/a", "state/ended/b"] {
-            std::fs::create_dir_all(at(pod)).unwrap();
-            std::fs::write(at(pod).join("console.log"), format!("Linux of {pod}\n")).unwrap();
+        for (pod, logs) in [("run/pods/a", "shared/logs"), ("state/ended/b", "")] {
+            std::fs::create_dir_all(at(pod).join(logs)).unwrap();
+            std::fs::write(at(pod).join(logs).join("console.log"), format!("Linux of {pod}\n")).unwrap();
         }
         let report = report(dir.path(), &at("daemon.log"));
         assert!(!report.contains("line 0\n") && report.contains("line 1\n"), "{report}");

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use super::agent::{self, Agent, GuestReleases};
 use super::error::{BackendError, BackendErrorKind};
+use crate::host::logs::{self, VmmFiles};
 use crate::host::{shared_dir, vmm_process};
 use crate::installed::InstalledFile;
 use crate::record::VmmProcess;
@@ -41,16 +42,12 @@ pub(crate) struct SpawnRequest {
     pub(crate) id: String,
     /// An existing directory in which the sockets are made.
     pub(crate) dir: PathBuf,
-    /// The VMM's root, by which its guest reaches the host's files. The call makes and mounts it.
+    /// The tmpfs with the VMM's root, by which its guest reaches the host's files, and with its logs. The call makes it.
     pub(crate) shared: PathBuf,
     /// The guest's cache of those files.
     pub(crate) volume_cache: VolumeCache,
     /// The cgroups to enter, one in each hierarchy of the node.
     pub(crate) cgroups: Vec<PathBuf>,
-    /// The file for the VMM's standard error.
-    pub(crate) log: File,
-    /// The file for the guest's console, in memory.
-    pub(crate) console: File,
 }
 
 /// A VM to boot.
@@ -169,10 +166,14 @@ impl Vms for SpawnedVms {
         shared_dir::make(&request.shared).map_err(|error| {
             BackendError::failed(format!("mounting {}: {error}", request.shared.display()))
         })?;
+        let logs_dir = request.shared.join(shared_dir::LOGS);
+        let VmmFiles { log, console } = logs::make_files(&logs_dir).map_err(|error| {
+            BackendError::failed(format!("making the VMM's logs in {}: {error}", logs_dir.display()))
+        })?;
         let spawn = Spawn {
             binary: &self.binary.path(),
             dir: &request.dir,
-            shared: &request.shared,
+            shared: &request.shared.join(shared_dir::ROOT),
             volume_cache: match request.volume_cache {
                 VolumeCache::None => proto_vmm::VolumeCache::None,
                 VolumeCache::Auto => proto_vmm::VolumeCache::Auto,
@@ -180,8 +181,8 @@ impl Vms for SpawnedVms {
             },
             cgroups: &request.cgroups,
             id: &request.id,
-            log: request.log,
-            console: Some(request.console),
+            log,
+            console: Some(console),
         };
         Ok(Arc::new(SpawnedVm(runtime_vm::Vm::spawn(spawn).await?)))
     }

@@ -11,6 +11,7 @@ use crate::backend::ContainerDir;
 use crate::blocking::within;
 use crate::container::mounts;
 use crate::error::PodError;
+use crate::host::shared_dir;
 use crate::live::Live;
 use crate::record::ContainerRecord;
 
@@ -66,7 +67,7 @@ impl Driver {
     }
 
     fn place(&self, id: &str) -> ContainerDir {
-        let shared = self.node.places.pod_shared_dir(&self.record.id);
+        let shared = shared_dir::root(&self.node.places.pod_shared_dir(&self.record.id));
         ContainerDir { shared, container: share_name(id).to_owned(), vmm: self.status.vmm }
     }
 }

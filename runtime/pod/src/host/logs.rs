@@ -2,16 +2,19 @@
 //! that what ended a VM can be read after its pod was removed.
 //!
 //! ```text
-//!   <run>/pods/<name>/console.log     in memory, while the VMM may write to it
-//!   <state>/pods/<id>/vmm.log         from the start on, its first line says whose it is
-//!                    /console.log     once the VMM is gone
-//!   <state>/ended/<id>/…              both, once the pod is removed: the latest of the node
+//!   <run>/pods/<name>/shared/logs/vmm.log       in memory, while the VMM may write to them: the tmpfs is small,
+//!                                /console.log   and so bounds what a VMM writes that was taken over
+//!   <state>/pods/<id>/vmm.log                   the first line, from the start on, says whose it is; the rest comes
+//!                    /console.log               once the VMM is gone
+//!   <state>/ended/<id>/…                        both, once the pod is removed: the latest of the node
 //! ```
+//!
+//! A VMM can write to the first two files alone: no log says that it is another pod's.
 //!
 //! Keeping them is never a reason for a pod to stay: where it fails, they are lost, and the daemon's log says so.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -34,6 +37,9 @@ const ENDED_MAX: usize = 64;
 /// Bytes of all of them together. Both logs of one pod have half a MiB at most.
 const ENDED_BYTES_MAX: u64 = 16 << 20;
 
+/// Most of a VMM's log that is kept, in bytes; a VMM in order writes less.
+const VMM_BYTES_MAX: u64 = 512 << 10;
+
 /// Longest first line of a log that is read, in bytes: names of Kubernetes have 253.
 const OWNER_BYTES_MAX: u64 = 4096;
 
@@ -48,22 +54,18 @@ pub(crate) struct LogOwner {
     pub(crate) name: String,
 }
 
-/// Makes the log of a VMM to be started.
-pub(crate) fn make(path: &Path, owner: &LogOwner) -> io::Result<File> {
+/// Begins the log of a VMM to be started with its owner.
+pub(crate) fn make(path: &Path, owner: &LogOwner) -> io::Result<()> {
     pass(Point::VmmLogMake)?;
-    let mut log = File::create(path)?;
     let mut line = serde_json::to_vec(owner)?;
     line.push(b'\n');
-    log.write_all(&line)?;
-    Ok(log)
+    File::create(path)?.write_all(&line)
 }
 
-/// Makes the log of a VMM that has no pod yet, with room for an owner in its first line.
-pub(crate) fn make_unowned(path: &Path) -> io::Result<File> {
+/// Begins the log of a VMM that has no pod yet, with room for an owner in its first line.
+pub(crate) fn make_unowned(path: &Path) -> io::Result<()> {
     pass(Point::VmmLogMake)?;
-    let mut log = File::create(path)?;
-    log.write_all(&padded(b""))?;
-    Ok(log)
+    File::create(path)?.write_all(&padded(b""))
 }
 
 /// Names the owner in the log of a VMM that had none. An owner with too long a name for the room stays unnamed.
@@ -84,10 +86,19 @@ fn padded(owner: &[u8]) -> Vec<u8> {
     line
 }
 
-/// Makes the file for the console of a guest to be booted.
-pub(crate) fn make_console(path: &Path) -> io::Result<File> {
+/// Files that a VMM writes to.
+#[derive(Debug)]
+pub(crate) struct VmmFiles {
+    /// For its standard error.
+    pub(crate) log: File,
+    /// For the guest's console.
+    pub(crate) console: File,
+}
+
+/// Makes the files of a VMM to be started, in `dir`.
+pub(crate) fn make_files(dir: &Path) -> io::Result<VmmFiles> {
     pass(Point::ConsoleMake)?;
-    File::create(path)
+    Ok(VmmFiles { log: File::create(dir.join(VMM))?, console: File::create(dir.join(CONSOLE))? })
 }
 
 /// The owner of the logs in `dir`; none where the log does not say.
@@ -97,11 +108,31 @@ pub(crate) fn owner(dir: &Path) -> Option<LogOwner> {
     serde_json::from_str(&line).ok()
 }
 
-/// Copies the console out of a pod's run directory, before that is removed.
-pub(crate) fn keep_console(run_dir: &Path, state_dir: &Path) {
-    let (from, to) = (run_dir.join(CONSOLE), state_dir.join(CONSOLE));
+/// Copies the logs out of a VMM's directory of them, before that is removed.
+pub(crate) fn keep_files(dir: &Path, state_dir: &Path) {
+    if let Err(error) = try_keep_log(&dir.join(VMM), &state_dir.join(VMM)) {
+        tracing::warn!(path = %state_dir.display(), %error, "the log of a VMM is not kept");
+    }
+    keep_console(&dir.join(CONSOLE), state_dir);
+}
+
+/// Puts the VMM's log behind the first line of `to`, as often as it is asked.
+fn try_keep_log(from: &Path, to: &Path) -> io::Result<()> {
+    let Some(from) = found(File::open(from))? else { return Ok(()) };
+    let Some(mut to) = found(File::options().read(true).write(true).open(to))? else { return Ok(()) };
+    pass(Point::ConsoleKeep)?;
+    let mut line = Vec::new();
+    BufReader::new((&mut to).take(OWNER_BYTES_MAX)).read_until(b'\n', &mut line)?;
+    to.set_len(line.len() as u64)?;
+    to.seek(SeekFrom::End(0))?;
+    io::copy(&mut from.take(VMM_BYTES_MAX), &mut to).map(drop)
+}
+
+/// Copies a console to where the pod's state is.
+pub(crate) fn keep_console(from: &Path, state_dir: &Path) {
+    let to = state_dir.join(CONSOLE);
     let copy = || -> io::Result<()> {
-        let Some(mut from) = found(File::open(&from))? else { return Ok(()) };
+        let Some(mut from) = found(File::open(from))? else { return Ok(()) };
         if found(fs::symlink_metadata(state_dir))?.is_none() {
             return Ok(());
         }
@@ -183,19 +214,28 @@ mod tests {
     fn logs_outlive_their_pod_with_its_name() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        for name in ["run", "state"] {
+        for name in ["logs", "state"] {
             fs::create_dir(at(name)).unwrap();
         }
-        let mut log = make(&at("state/vmm.log"), &owned_by("ab")).unwrap();
-        log.write_all(b"{\"fields\":{\"message\":\"boot\"}}\n").unwrap();
-        fs::write(at("run/console.log"), "Linux\n").unwrap();
-        keep_console(&at("run"), &at("state"));
+        make(&at("state/vmm.log"), &owned_by("ab")).unwrap();
+        let VmmFiles { mut log, mut console } = make_files(&at("logs")).unwrap();
+        // What a VMM that was taken over may write, too.
+        let other = serde_json::to_string(&owned_by("cd")).unwrap();
+        writeln!(log, "{other}\n{{\"fields\":{{\"message\":\"boot\"}}}}").unwrap();
+        console.write_all(b"Linux\n").unwrap();
+        // Twice, as by a daemon that was killed in between.
+        for _ in 0..2 {
+            keep_files(&at("logs"), &at("state"));
+        }
+        let kept = fs::read_to_string(at("state/vmm.log")).unwrap();
+        assert_eq!(kept.matches("boot").count(), 1, "{kept}");
         keep(&at("state"), &at("ended"), "ab");
         assert_eq!(fs::read_dir(at("state")).unwrap().count(), 0);
         assert_eq!(owner(&at("ended/ab")), Some(owned_by("ab")));
         assert_eq!(fs::read_to_string(at("ended/ab/console.log")).unwrap(), "Linux\n");
         // A pod that never had a VMM, and one that is gone already.
-        keep_console(&at("none"), &at("none"));
+        keep_files(&at("none"), &at("none"));
+        keep_files(&at("logs"), &at("none"));
         keep(&at("none"), &at("ended"), "cd");
         assert_eq!(list(&at("ended")).len(), 1);
     }
@@ -204,12 +244,15 @@ mod tests {
     fn a_log_that_was_nobodys_names_its_pod_and_keeps_what_it_had() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(VMM);
-        let mut log = make_unowned(&path).unwrap();
-        log.write_all(b"restored\n").unwrap();
+        make_unowned(&path).unwrap();
+        fs::create_dir(dir.path().join("logs")).unwrap();
+        let mut files = make_files(&dir.path().join("logs")).unwrap();
+        files.log.write_all(b"restored\n").unwrap();
         assert_eq!(owner(dir.path()), None);
         claim(&path, &owned_by("ab")).unwrap();
-        log.write_all(b"plugged\n").unwrap();
+        files.log.write_all(b"plugged\n").unwrap();
         assert_eq!(owner(dir.path()), Some(owned_by("ab")));
+        keep_files(&dir.path().join("logs"), dir.path());
         assert!(fs::read_to_string(&path).unwrap().ends_with(" \nrestored\nplugged\n"));
         let long = LogOwner { name: "x".repeat(UNOWNED_BYTES), ..owned_by("cd") };
         claim(&path, &long).unwrap_err();
@@ -222,7 +265,8 @@ mod tests {
         let (state, ended) = (dir.path().join("state"), dir.path().join("ended"));
         let end = |number: usize, bytes: u64| {
             fs::create_dir_all(&state).unwrap();
-            make(&state.join(VMM), &owned_by("x")).unwrap().set_len(bytes).unwrap();
+            make(&state.join(VMM), &owned_by("x")).unwrap();
+            File::options().write(true).open(state.join(VMM)).unwrap().set_len(bytes).unwrap();
             keep(&state, &ended, &number.to_string());
             let removed = SystemTime::UNIX_EPOCH + Duration::from_secs(number as u64);
             let place = File::open(ended.join(number.to_string()));
@@ -252,7 +296,7 @@ mod tests {
         assert!(state.join(VMM).exists());
         // And in place of the file.
         fs::create_dir(state.join(CONSOLE)).unwrap();
-        fs::write(dir.path().join(CONSOLE), "Linux\n").unwrap();
-        keep_console(dir.path(), &state);
+        make_files(dir.path()).unwrap();
+        keep_files(dir.path(), &state);
     }
 }

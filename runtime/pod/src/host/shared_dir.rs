@@ -1,37 +1,54 @@
-//! A pod's shared directory: the part of the host's files that its VM can reach, by mounts below it.
+//! A small tmpfs of a pod's VM. Its size bounds everything that the VMM can write on the node.
 //!
-//! The directory holds mount points only: what is mounted on them is in the VMM's mount namespace, whose root the
-//! directory is, and not in the node's. A small tmpfs, gone with its unmounting, so that no removal here ever walks into somebody's
-//! files.
+//! ```text
+//!   <run>/pods/<name>/shared/root     the VMM's root, and so the part of the host's files that the guest can reach
+//!                           /logs     files for the VMM's log and the guest's console, which the VMM has open
+//! ```
+//!
+//! The root holds mount points only. Volumes are mounted on them in the VMM's mount namespace, not in the node's. The tmpfs goes with
+//! its unmounting, so no removal here ever walks into somebody's files.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use runtime_fail_points::{Point, pass};
 
-/// The directory's name in the pod's run directory.
+/// The tmpfs' name in the pod's run directory.
 pub(crate) const NAME: &str = "shared";
 
-/// Mount points, and files of a few bytes, in memory.
-const OPTIONS: &str = "mode=0755,size=4m";
+/// The VMM's root in it.
+pub(crate) const ROOT: &str = "root";
+
+/// The directory of its logs.
+pub(crate) const LOGS: &str = "logs";
+
+/// Mount points, files of a few bytes, and two logs.
+const OPTIONS: &str = "mode=0755,size=5m";
 
 /// Mounts on top of each other that are taken away at most: a daemon that died between mounting and
 /// writing down leaves one behind.
 const STACKED_MAX: usize = 16;
 
-/// Makes the directory and mounts it, which needs privileges.
+/// Makes the tmpfs with its two directories, which needs privileges.
 pub(crate) fn make(dir: &Path) -> io::Result<()> {
     remove(dir)?;
     pass(Point::SharedDirMake)?;
     std::fs::create_dir(dir)?;
     pass(Point::SharedDirMount)?;
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
-    Ok(mount(Some("podvisor-shared"), dir, Some("tmpfs"), flags, Some(OPTIONS))?)
+    mount(Some("podvisor-shared"), dir, Some("tmpfs"), flags, Some(OPTIONS))?;
+    [ROOT, LOGS].into_iter().try_for_each(|name| std::fs::create_dir(dir.join(name)))
 }
 
-/// Takes the directory away, with all that is mounted below it. A missing directory is no error.
+/// Returns the VMM's root. VMMs of earlier releases have the whole tmpfs as their root.
+pub(crate) fn root(dir: &Path) -> PathBuf {
+    let root = dir.join(ROOT);
+    if root.is_dir() { root } else { dir.to_owned() }
+}
+
+/// Takes the tmpfs away, with all that is mounted below it. A missing directory is no error.
 pub(crate) fn remove(dir: &Path) -> io::Result<()> {
     if let Err(error) = std::fs::symlink_metadata(dir) {
         return if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) };
@@ -68,6 +85,33 @@ mod tests {
     }
 
     #[test]
+    fn a_vmm_fills_its_own_directory_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = dir.path().join(NAME);
+        match make(&shared) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!("skipped: needs the privilege to mount");
+                return;
+            }
+            made => made.unwrap(),
+        }
+        let mut log = fs::File::create(shared.join(LOGS).join("vmm.log")).unwrap();
+        let full = std::iter::repeat_with(|| io::Write::write_all(&mut log, &[0; 64 << 10]))
+            .take(1000)
+            .find_map(Result::err);
+        assert_eq!(full.unwrap().kind(), io::ErrorKind::StorageFull);
+        fs::write(dir.path().join("beside"), "x").unwrap();
+        drop(log);
+        remove(&shared).unwrap();
+    }
+
+    #[test]
+    fn a_vmm_of_an_earlier_release_has_all_of_it_as_its_root() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(root(dir.path()), dir.path());
+    }
+
+    #[test]
     fn what_is_mounted_below_goes_with_it_and_keeps_its_files() {
         let dir = tempfile::tempdir().unwrap();
         let shared = dir.path().join(NAME);
@@ -78,7 +122,8 @@ mod tests {
             }
             made => made.unwrap(),
         }
-        let (volume, point) = (dir.path().join("volume"), shared.join("volume"));
+        assert_eq!(root(&shared), shared.join(ROOT));
+        let (volume, point) = (dir.path().join("volume"), root(&shared).join("volume"));
         fs::create_dir(&volume).unwrap();
         fs::write(volume.join("kept"), "x").unwrap();
         fs::create_dir(&point).unwrap();

@@ -154,9 +154,7 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     let log = node.places.pod_state_dir(id).join(logs::VMM);
     let doing = format!("making the VMM's log {}", log.display());
     let owner = log_owner(context);
-    let console = node.places.pod_run_dir(id).join(logs::CONSOLE);
-    let make = move || Ok::<_, std::io::Error>((logs::make(&log, &owner)?, logs::make_console(&console)?));
-    let (log, console) = blocking_within(MADE_WITHIN, &node.pools.state, &doing, make).await?;
+    blocking_within(MADE_WITHIN, &node.pools.state, &doing, move || logs::make(&log, &owner)).await?;
     let cgroups = make_cgroups(context).await?;
     let rules = node.start.now();
     let handler = rules.find(&context.record.spec.runtime_handler);
@@ -166,8 +164,6 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
         shared: node.places.pod_shared_dir(id),
         volume_cache: handler.map_or_else(|_| VolumeCache::default(), |handler| handler.volume_cache),
         cgroups,
-        log,
-        console,
     };
     let spawned = node.backends.vms.spawn(request).await;
     let vm = spawned.map_err(|error| PodError::internal("starting the VMM").because(error))?;

@@ -9,7 +9,6 @@ pub(crate) mod ids;
 pub(crate) mod pauses;
 
 use std::convert::Infallible;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,13 +50,10 @@ pub(crate) async fn spawn(
     id: &str,
     volume_cache: VolumeCache,
 ) -> Result<Arc<dyn Vm>, PodError> {
-    let (state, run) = (node.places.pod_state_dir(id), node.places.pod_run_dir(id));
-    let make = move || {
-        let log = logs::make_unowned(&state.join(logs::VMM))?;
-        Ok::<_, io::Error>((log, logs::make_console(&run.join(logs::CONSOLE))?))
-    };
+    let log = node.places.pod_state_dir(id).join(logs::VMM);
+    let make = move || logs::make_unowned(&log);
     let doing = "making the log of a VMM without a pod";
-    let (log, console) = blocking_within(FILES_WITHIN, &node.pools.state, doing, make).await?;
+    blocking_within(FILES_WITHIN, &node.pools.state, doing, make).await?;
     let root = node.places.cgroup_root.clone();
     let making = move || Ok::<_, Infallible>(cgroup::make_unclaimed(&root));
     let made = blocking_within(FILES_WITHIN, &node.pools.kernel, "making a cgroup", making).await?;
@@ -67,8 +63,6 @@ pub(crate) async fn spawn(
         shared: node.places.pod_shared_dir(id),
         volume_cache,
         cgroups: made.paths,
-        log,
-        console,
     };
     let spawned = node.backends.vms.spawn(request).await;
     spawned.map_err(|error| PodError::internal("starting a VMM without a pod").because(error))

@@ -76,8 +76,8 @@ impl Templates for Host {
 
     /// How many VMMs of pods were asked to boot, or to restore.
     fn starts(&self, line: &str) -> usize {
-        let pods = fs::read_dir(self.dir().join("state/pods")).into_iter().flatten().flatten();
-        let logs = pods.filter_map(|pod| fs::read_to_string(pod.path().join("vmm.log")).ok());
+        let pods = fs::read_dir(self.dir().join("run/pods")).into_iter().flatten().flatten();
+        let logs = pods.filter_map(|pod| fs::read_to_string(pod.path().join("shared/logs/vmm.log")).ok());
         logs.filter(|log| log.contains(&format!("\"message\":\"{line}\""))).count()
     }
 
