@@ -1,5 +1,5 @@
-//! The system calls that no safe crate offers, each behind a safe function. All of the agent's unsafe code is here,
-//! and nothing else is: this module decides nothing.
+//! System calls without a wrapper in a safe crate, each behind a safe function. All of the agent's unsafe
+//! code is here, and nothing else: this module makes no decisions.
 
 #![allow(unsafe_code, reason = "the one module that makes system calls itself")]
 
@@ -12,7 +12,7 @@ use rustix::mount::OpenTreeFlags;
 
 use crate::bpf::Instruction;
 
-/// Bytes of random seed that [`add_entropy`] accepts at most: the kernel's pool is 256 bits.
+/// Longest random seed for [`add_entropy`], in bytes. The kernel's pool has 256 bits.
 const SEED_BYTES_MAX: usize = 64;
 
 /// `struct rand_pool_info` of `include/uapi/linux/random.h`, with room for [`SEED_BYTES_MAX`].
@@ -37,24 +37,25 @@ pub fn add_entropy(random: BorrowedFd<'_>, seed: &[u8]) -> io::Result<()> {
     let bytes = i32::try_from(seed.len()).expect("the seed was cut to 64 bytes");
     let mut info = PoolInfo { entropy_bits: bytes * 8, buffer_bytes: bytes, buffer: [0; SEED_BYTES_MAX] };
     info.buffer[..seed.len()].copy_from_slice(seed);
-    // SAFETY: `info` lives through the call and has the layout RNDADDENTROPY reads: two ints, then
-    // `buffer_bytes` bytes, which `buffer` holds.
+    // SAFETY: `info` lives through the call and has the layout of RNDADDENTROPY: two ints, then
+    // `buffer_bytes` bytes. `buffer` is at least that long.
     check(unsafe { libc::ioctl(random.as_raw_fd(), RNDADDENTROPY, &raw const info) })?;
     // SAFETY: RNDRESEEDCRNG takes no argument.
     check(unsafe { libc::ioctl(random.as_raw_fd(), RNDRESEEDCRNG) })
 }
 
-/// Grows the mounted ext4 filesystem that `directory` is on to `blocks` filesystem blocks.
+/// Grows the mounted ext4 file system of `directory` to `blocks` file system blocks.
 ///
 /// Needs CAP_SYS_RESOURCE. The kernel refuses a size beyond the block device.
 pub fn ext4_resize(directory: BorrowedFd<'_>, blocks: u64) -> io::Result<()> {
-    // SAFETY: the kernel reads one u64 at the pointer, which lives through the call.
+    // SAFETY: the kernel reads one u64 at the pointer. `blocks` lives through the call.
     check(unsafe { libc::ioctl(directory.as_raw_fd(), EXT4_IOC_RESIZE_FS, &raw const blocks) })
 }
 
-/// Gives the calling process a new session key ring without a name, so that no other process finds it (keyctl(2)).
+/// Gives the calling process a new session key ring without a name. Other processes cannot find it
+/// (keyctl(2)).
 pub fn new_session_keyring() -> io::Result<()> {
-    // SAFETY: no name, so that the kernel reads no memory.
+    // SAFETY: without a name the kernel reads no memory.
     let id = unsafe {
         libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, std::ptr::null::<libc::c_char>())
     };
@@ -78,17 +79,18 @@ const FS_IOC_FSGETXATTR: libc::Ioctl = 0x801c_581f;
 const FS_IOC_FSSETXATTR: libc::Ioctl = 0x401c_5820;
 const FS_XFLAG_PROJINHERIT: u32 = 0x200;
 
-// `QCMD(Q_GETQUOTA, PRJQUOTA)` of `include/uapi/linux/quota.h`, and Q_SETQUOTA, QIF_BLIMITS and QIF_DQBLKSIZE there.
+// `QCMD(Q_GETQUOTA, PRJQUOTA)` of `include/uapi/linux/quota.h`, and Q_SETQUOTA, QIF_BLIMITS and QIF_DQBLKSIZE
+// there.
 const GET_PROJECT_QUOTA: libc::c_uint = 0x80_0007 << 8 | 2;
 const SET_PROJECT_QUOTA: libc::c_uint = 0x80_0008 << 8 | 2;
 const QIF_BLIMITS: u32 = 1;
 const QUOTA_BLOCK_BYTES: u64 = 1024;
 
-/// Puts a directory into the quota project, and with it everything that will be made there. Files that are there
-/// already stay in their projects.
+/// Puts a directory into the quota project. Everything made in the directory later belongs to the project,
+/// too. Existing files stay in their projects.
 pub fn set_project(directory: BorrowedFd<'_>, project: u32) -> io::Result<()> {
     let mut attributes = FileAttributes::default();
-    // SAFETY: `attributes` lives through the call and has the layout that the kernel fills.
+    // SAFETY: `attributes` lives through the call and has the layout of `struct fsxattr`.
     check(unsafe { libc::ioctl(directory.as_raw_fd(), FS_IOC_FSGETXATTR, &raw mut attributes) })?;
     attributes.project = project;
     attributes.flags |= FS_XFLAG_PROJINHERIT;
@@ -96,13 +98,14 @@ pub fn set_project(directory: BorrowedFd<'_>, project: u32) -> io::Result<()> {
     check(unsafe { libc::ioctl(directory.as_raw_fd(), FS_IOC_FSSETXATTR, &raw const attributes) })
 }
 
-/// Bytes and inodes that a quota project takes on the file system that `directory` is on.
+/// Bytes and inodes of a quota project on the file system of `directory`.
 ///
-/// Needs CAP_SYS_ADMIN. An empty project takes nothing.
+/// Needs CAP_SYS_ADMIN. An empty project has 0 of both.
 pub fn project_usage(directory: BorrowedFd<'_>, project: u32) -> io::Result<(u64, u64)> {
-    // SAFETY: a `dqblk` is integers, for which zero is a value.
+    // SAFETY: all fields of a `dqblk` are integers, and zero is valid for them.
     let mut quota: libc::dqblk = unsafe { std::mem::zeroed() };
-    // SAFETY: quotactl_fd(2) fills a `struct if_dqblk`, which `dqblk` is, and which lives through the call.
+    // SAFETY: quotactl_fd(2) fills a `struct if_dqblk`, the kernel's name for `dqblk`. `quota` lives through
+    // the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_quotactl_fd,
@@ -116,16 +119,17 @@ pub fn project_usage(directory: BorrowedFd<'_>, project: u32) -> io::Result<(u64
     Ok((quota.dqb_curspace, quota.dqb_curinodes))
 }
 
-/// Limits the bytes that a quota project may take on the file system that `directory` is on. A program that would take
-/// more gets EDQUOT.
+/// Limits the bytes of a quota project on the file system of `directory`. Writes beyond the limit fail with
+/// EDQUOT.
 ///
-/// Needs CAP_SYS_ADMIN. The limit is kept in blocks of 1 KiB, rounded up.
+/// Needs CAP_SYS_ADMIN. The kernel keeps the limit in blocks of 1 KiB, rounded up.
 pub fn limit_project(directory: BorrowedFd<'_>, project: u32, bytes: u64) -> io::Result<()> {
-    // SAFETY: a `dqblk` is integers, for which zero is a value.
+    // SAFETY: all fields of a `dqblk` are integers, and zero is valid for them.
     let mut quota: libc::dqblk = unsafe { std::mem::zeroed() };
     quota.dqb_bhardlimit = bytes.div_ceil(QUOTA_BLOCK_BYTES);
     quota.dqb_valid = QIF_BLIMITS;
-    // SAFETY: quotactl_fd(2) reads a `struct if_dqblk`, which `dqblk` is, and which lives through the call.
+    // SAFETY: quotactl_fd(2) reads a `struct if_dqblk`, the kernel's name for `dqblk`. `quota` lives through
+    // the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_quotactl_fd,
@@ -138,10 +142,10 @@ pub fn limit_project(directory: BorrowedFd<'_>, project: u32, bytes: u64) -> io:
     check(result)
 }
 
-/// Gives a terminal, by either of its sides, a size in characters. The kernel signals the foreground processes.
+/// Sets a terminal's size in characters, through either side. The kernel signals the foreground processes.
 pub fn set_window_size(terminal: BorrowedFd<'_>, columns: u16, rows: u16) -> io::Result<()> {
     let size = libc::winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the kernel reads one `struct winsize` at the pointer, which lives through the call.
+    // SAFETY: the kernel reads one `struct winsize` at the pointer. `size` lives through the call.
     check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) })
 }
 
@@ -150,8 +154,11 @@ pub fn step_clock(ns: i64) -> io::Result<()> {
     adjust_clock(step(ns))
 }
 
-/// Lets CLOCK_REALTIME run faster than the hardware by this many nanoseconds per second, at most 500,000 either way, and
-/// shows programs that ask the kernel (adjtimex(2)) that it is synchronized, with this error. Needs CAP_SYS_TIME.
+/// Makes CLOCK_REALTIME run faster than the hardware by this many nanoseconds per second, at most 500,000
+/// either way. Also sets the clock's state to synchronized with this error, visible to programs through
+/// adjtimex(2).
+///
+/// Needs CAP_SYS_TIME.
 pub fn set_clock_rate(ns_per_second: i64, error: Duration) -> io::Result<()> {
     adjust_clock(rate(ns_per_second, error))
 }
@@ -160,7 +167,7 @@ fn step(ns: i64) -> libc::timex {
     const NS: i64 = 1_000_000_000;
     let mut timex = no_change();
     timex.modes = libc::ADJ_SETOFFSET | libc::ADJ_NANO;
-    // With ADJ_NANO these are nanoseconds, and never negative.
+    // With ADJ_NANO `tv_usec` holds nanoseconds. It must not be negative.
     timex.time = libc::timeval { tv_sec: ns.div_euclid(NS), tv_usec: ns.rem_euclid(NS) };
     timex
 }
@@ -169,39 +176,39 @@ fn rate(ns_per_second: i64, error: Duration) -> libc::timex {
     let error_us = i64::try_from(error.as_micros()).unwrap_or(i64::MAX);
     let mut timex = no_change();
     timex.modes = libc::ADJ_FREQUENCY | libc::ADJ_STATUS | libc::ADJ_MAXERROR | libc::ADJ_ESTERROR;
-    // Millionths, with 16 binary places.
+    // The kernel's unit is a millionth, with 16 binary places.
     timex.freq = ns_per_second * (1 << 16) / 1000;
     (timex.maxerror, timex.esterror) = (error_us, error_us);
     timex
 }
 
 fn no_change() -> libc::timex {
-    // SAFETY: a `timex` is integers, for which zero is a value.
+    // SAFETY: all fields of a `timex` are integers, and zero is valid for them.
     unsafe { std::mem::zeroed() }
 }
 
 fn adjust_clock(mut timex: libc::timex) -> io::Result<()> {
-    // SAFETY: the kernel reads and fills a `struct timex`, which lives through the call.
+    // SAFETY: the kernel reads and fills a `struct timex`. `timex` lives through the call.
     check(unsafe { libc::clock_adjtime(libc::CLOCK_REALTIME, &raw mut timex) })
 }
 
-/// Sends any Linux signal, real-time ones too, which the safe crates' signal types lack.
+/// Sends any Linux signal. The signal types of the safe crates have no real-time signals.
 ///
-/// `pid` must be positive: groups and "everything" are refused here.
+/// `pid` must be positive: process groups and "everything" are refused here.
 pub fn kill(pid: i32, signal: u32) -> io::Result<()> {
     let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
     if pid <= 0 {
         return Err(invalid());
     }
     let signal = libc::c_int::try_from(signal).map_err(|_| invalid())?;
-    // SAFETY: kill(2) takes two integers and touches no memory of ours.
+    // SAFETY: kill(2) takes two integers and accesses no memory.
     check(unsafe { libc::kill(pid, signal) })
 }
 
-/// Lets a broken pipe end this process again, as every program expects: Rust's runtime ignores the signal, and an
-/// ignored signal stays ignored through exec.
+/// Restores the default action of SIGPIPE, because programs expect a broken pipe to end them. Rust's runtime
+/// ignores the signal, and an ignored signal stays ignored through exec.
 pub(crate) fn restore_broken_pipe() {
-    // SAFETY: SIG_DFL installs no handler of ours.
+    // SAFETY: SIG_DFL installs no handler.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
@@ -215,10 +222,10 @@ const BPF_F_ALLOW_MULTI: u32 = 2;
 /// A flag of clone3(2), `include/uapi/linux/sched.h`.
 const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
-/// How often a program's load is tried again after EAGAIN.
+/// How often loading a program is retried after EAGAIN.
 const LOAD_ATTEMPTS: u32 = 32;
 
-/// The first members of `union bpf_attr` for BPF_PROG_LOAD; the kernel takes the rest as zero.
+/// First members of `union bpf_attr` for BPF_PROG_LOAD. The kernel takes the rest as zero.
 #[repr(C)]
 struct LoadAttributes {
     program_type: u32,
@@ -232,7 +239,7 @@ struct LoadAttributes {
     program_flags: u32,
 }
 
-/// The first members of `union bpf_attr` for BPF_PROG_ATTACH.
+/// First members of `union bpf_attr` for BPF_PROG_ATTACH.
 #[repr(C)]
 struct AttachAttributes {
     target: u32,
@@ -241,8 +248,10 @@ struct AttachAttributes {
     flags: u32,
 }
 
-/// Loads a program of device rules and attaches it to the cgroup whose directory this is. The program lives as long
-/// as the cgroup. Needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN.
+/// Loads a program of device rules and attaches it to the cgroup with this directory. The program lives as
+/// long as the cgroup.
+///
+/// Needs CAP_BPF and CAP_NET_ADMIN, or CAP_SYS_ADMIN.
 pub(crate) fn attach_device_program(cgroup: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
     let count = u32::try_from(program.len()).map_err(io::Error::other)?;
     let load = LoadAttributes {
@@ -256,8 +265,8 @@ pub(crate) fn attach_device_program(cgroup: BorrowedFd<'_>, program: &[Instructi
         kernel_version: 0,
         program_flags: 0,
     };
-    // The verifier gives up when a signal is pending, and the agent has one: the builder has just ended. The
-    // signal is taken when the call returns.
+    // The verifier gives up while a signal is pending. The agent has one, because the builder has just ended.
+    // The signal is delivered when the call returns.
     let mut attempts = 0;
     let raw = loop {
         match bpf(BPF_PROG_LOAD, &load) {
@@ -267,7 +276,7 @@ pub(crate) fn attach_device_program(cgroup: BorrowedFd<'_>, program: &[Instructi
             other => break other?,
         }
     };
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    // SAFETY: the kernel has just created this descriptor for this call, and it has no other owner.
     let loaded = unsafe { OwnedFd::from_raw_fd(raw) };
     let number = |fd: libc::c_int| u32::try_from(fd).map_err(io::Error::other);
     let attach = AttachAttributes {
@@ -279,10 +288,11 @@ pub(crate) fn attach_device_program(cgroup: BorrowedFd<'_>, program: &[Instructi
     bpf(BPF_PROG_ATTACH, &attach).map(drop)
 }
 
-/// bpf(2). `attributes` must have the layout of its command, and its pointers must live through the call.
+/// Calls bpf(2). `attributes` must have the layout of its command, and its pointers must live through the
+/// call.
 fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_int> {
-    // SAFETY: both callers pass a repr(C) prefix of `union bpf_attr` for their command, with its true
-    // size; the instructions and the license that LoadAttributes points to outlive the call.
+    // SAFETY: both callers pass a repr(C) prefix of `union bpf_attr` for their command, with its true size.
+    // The instructions and the license in LoadAttributes outlive the call.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes), std::mem::size_of::<T>())
     };
@@ -290,10 +300,10 @@ fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<libc::c_int> {
     check(result).map(|()| result)
 }
 
-/// A detached mount of the tree at `path`, with files owned as `user_namespace` maps their owners. The mount lives
-/// until its last descriptor and mount point are gone.
+/// Returns a detached mount of the tree at `path`, with the owners of files mapped by `user_namespace`. The
+/// mount lives until its last descriptor and mount point are gone.
 ///
-/// Needs CAP_SYS_ADMIN, and a file system that can do it (`FS_ALLOW_IDMAP`).
+/// Needs CAP_SYS_ADMIN and a file system with ID-mapped mounts (`FS_ALLOW_IDMAP`).
 pub fn mapped_mount(path: &Path, user_namespace: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let tree = rustix::mount::open_tree(rustix::fs::CWD, path, flags)?;
@@ -303,7 +313,7 @@ pub fn mapped_mount(path: &Path, user_namespace: BorrowedFd<'_>) -> io::Result<O
         propagation: 0,
         userns_fd: u64::try_from(user_namespace.as_raw_fd()).map_err(io::Error::other)?,
     };
-    // SAFETY: the kernel reads the path, an empty C string, and a mount_attr of the size given; both live
+    // SAFETY: the kernel reads the path, an empty C string, and a mount_attr of the given size. Both live
     // through the call.
     let result = unsafe {
         libc::syscall(
@@ -319,8 +329,8 @@ pub fn mapped_mount(path: &Path, user_namespace: BorrowedFd<'_>) -> io::Result<O
     Ok(tree)
 }
 
-/// Changes attributes (`MOUNT_ATTR_*`) and propagation (`MS_PRIVATE` and its like, 0 to leave it) of a mount, with `recursive` also of
-/// all mounts below it (mount_setattr(2)).
+/// Changes the attributes (`MOUNT_ATTR_*`) and the propagation of a mount (mount_setattr(2)). `propagation`
+/// is `MS_PRIVATE` and its like, or 0 to leave it. With `recursive` all mounts below change, too.
 pub(crate) fn set_mount_attributes(
     mount: BorrowedFd<'_>,
     recursive: bool,
@@ -330,7 +340,7 @@ pub(crate) fn set_mount_attributes(
 ) -> io::Result<()> {
     let attributes = libc::mount_attr { attr_set: set, attr_clr: clear, propagation, userns_fd: 0 };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the kernel reads the path, an empty C string, and a mount_attr of the size given; both live
+    // SAFETY: the kernel reads the path, an empty C string, and a mount_attr of the given size. Both live
     // through the call.
     let result = unsafe {
         libc::syscall(
@@ -345,19 +355,21 @@ pub(crate) fn set_mount_attributes(
     check(result)
 }
 
-/// Makes a process as fork(2) does, but as a child of this process's parent, with these `CLONE_NEW*` flags, and in the cgroup whose
-/// directory is given (clone3(2)). Returns the new process's pid in this one, and `None` in the new one. It takes one thread: what
-/// other threads hold would stay held in the new process.
+/// Creates a process like fork(2), but as a child of this process's parent (clone3(2)). It gets these
+/// `CLONE_NEW*` flags and starts in the cgroup with the given directory. Returns the new process's pid here,
+/// and `None` in the new process.
+///
+/// The caller must have one thread: locks of other threads would stay locked in the new process.
 pub(crate) fn clone_sibling(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Option<i32>> {
-    // SAFETY: a `clone_args` is integers, for which zero is a value.
+    // SAFETY: all fields of a `clone_args` are integers, and zero is valid for them.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
     arguments.flags = flags | u64::from(libc::CLONE_PARENT.cast_unsigned());
     if let Some(cgroup) = cgroup {
         arguments.flags |= CLONE_INTO_CGROUP;
         arguments.cgroup = u64::try_from(cgroup.as_raw_fd()).map_err(io::Error::other)?;
     }
-    // SAFETY: the kernel reads a clone_args of the size given, which lives through the call. Without CLONE_VM the new process has
-    // memory and stack of its own, as after fork(2), and the caller has one thread.
+    // SAFETY: the kernel reads a clone_args of the given size. `arguments` lives through the call. Without
+    // CLONE_VM the new process has its own memory and stack, as after fork(2), and the caller has one thread.
     let result = unsafe {
         libc::syscall(libc::SYS_clone3, &raw const arguments, std::mem::size_of::<libc::clone_args>())
     };
@@ -366,26 +378,27 @@ pub(crate) fn clone_sibling(flags: u64, cgroup: Option<BorrowedFd<'_>>) -> io::R
     Ok((pid > 0).then_some(pid))
 }
 
-/// Ends the process without anything that a library would do at its end: it is a copy of another one.
+/// Ends the process without a library's exit handlers, because the process is a copy of another one.
 pub(crate) fn exit_at_once(code: i32) -> ! {
     // SAFETY: _exit(2) takes a number, and does not return.
     unsafe { libc::_exit(code) }
 }
 
-/// Puts the process under a filter of system calls: `program` is an array of `struct sock_filter` (seccomp(2)).
+/// Puts the process under a system call filter. `program` is an array of `struct sock_filter` (seccomp(2)).
 pub(crate) fn load_filter(program: &[u8], flags: u64) -> io::Result<()> {
     const INSTRUCTION_BYTES: usize = std::mem::size_of::<libc::sock_filter>();
     let length = u16::try_from(program.len() / INSTRUCTION_BYTES).map_err(io::Error::other)?;
-    // The kernel copies the instructions, and takes them at any alignment.
+    // The kernel copies the instructions. They need no alignment.
     let filter = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
-    // SAFETY: the kernel reads `length` instructions at the pointer, which `program` holds and which live through the call.
+    // SAFETY: the kernel reads `length` instructions at the pointer. `program` has that many and lives
+    // through the call.
     check(unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter)
     })
 }
 
-/// Does `work` as this effective user, in this thread alone: the C library would change all threads. Afterwards the
-/// thread is root again, as it must be before.
+/// Runs `work` with this effective user in this thread alone. The C library would change all threads. The
+/// thread must be root before, and is root again afterwards.
 pub fn as_user<T>(uid: u32, work: impl FnOnce() -> T) -> io::Result<T> {
     set_effective_user(uid)?;
     let done = work();
@@ -394,14 +407,14 @@ pub fn as_user<T>(uid: u32, work: impl FnOnce() -> T) -> io::Result<T> {
 }
 
 fn set_effective_user(uid: u32) -> io::Result<()> {
-    // setresuid(2): -1 leaves an id as it is.
+    // setresuid(2): -1 leaves an id unchanged.
     const SAME: u32 = u32::MAX;
-    // SAFETY: a system call with numbers alone; it touches no memory.
+    // SAFETY: the system call takes only numbers and accesses no memory.
     let result = unsafe { libc::syscall(libc::SYS_setresuid, SAME, uid, SAME) };
     check(result)
 }
 
-/// Turns the result of a C library function or of syscall(2) into errno's error where it is negative.
+/// Turns a negative result of a C library function or of syscall(2) into an error from errno.
 fn check(result: impl Into<libc::c_long>) -> io::Result<()> {
     if result.into() < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -420,11 +433,11 @@ mod tests {
 
     #[test]
     fn a_terminal_has_the_size_that_it_was_given() {
-        // SAFETY: posix_openpt takes flags alone; the descriptor that it gives is ours.
+        // SAFETY: posix_openpt takes only flags. The returned descriptor has no other owner.
         let master = unsafe { OwnedFd::from_raw_fd(libc::posix_openpt(libc::O_RDWR | libc::O_NOCTTY)) };
         set_window_size(master.as_fd(), 100, 30).unwrap();
         let mut size = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: the kernel writes one `struct winsize` at the pointer, which lives through the call.
+        // SAFETY: the kernel writes one `struct winsize` at the pointer, and it lives through the call.
         check(unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCGWINSZ, &raw mut size) }).unwrap();
         assert_eq!((size.ws_col, size.ws_row), (100, 30));
         let file = std::fs::File::open("/dev/null").unwrap();

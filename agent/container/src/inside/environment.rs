@@ -1,4 +1,4 @@
-//! The environment of a process, from the list of its specification.
+//! The environment of a process, from its specification's list.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -6,8 +6,9 @@ use std::path::Path;
 use crate::image_file;
 use crate::users;
 
-/// The variables to execute a program with: of a name that is there more than once the last one counts, and the order stays. HOME is set
-/// unless it is there and not empty. An entry without a name or without `=` stays as it is.
+/// Returns the variables for executing a program, in the listed order. If a name occurs more than once, the
+/// last entry counts. HOME is set if it is missing or empty. An entry without a name or without `=` stays
+/// unchanged.
 pub(super) fn prepare(listed: &[String], uid: u32) -> Vec<String> {
     let mut names = HashSet::new();
     let mut variables: Vec<String> =
@@ -24,7 +25,8 @@ fn name(entry: &str) -> &str {
     entry.split_once('=').map_or(entry, |(name, _)| name)
 }
 
-/// The user's in the container's own `/etc/passwd`, as mounts may have it. A file that cannot be read is as good as none.
+/// The user's home in the container's own `/etc/passwd`, including mounts. An unreadable file counts as
+/// missing.
 fn home(uid: u32) -> String {
     let passwd = image_file::read(Path::new("/"), Path::new("etc/passwd")).ok().flatten().unwrap_or_default();
     users::home(uid, &passwd).to_owned()

@@ -1,5 +1,6 @@
-//! Paths that a container may not read or not write (`maskedPaths` and `readonlyPaths` of the OCI runtime specification). The process is
-//! in its root already, so that a path means what it means to the container. A path that is not there needs nothing.
+//! Paths hidden from a container or read-only for it (`maskedPaths` and `readonlyPaths` of the OCI runtime
+//! specification). The process is already in its root, so paths mean the same as for the container. A missing
+//! path needs nothing.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +15,7 @@ use crate::syscall;
 
 const NULL: &str = "/dev/null";
 
-/// Covers each of these: a file by the null device, a directory by an empty one.
+/// Covers each of these paths: a file with the null device, a directory with an empty one.
 pub(super) fn mask(paths: &[String]) -> Result<(), Failure> {
     for path in paths {
         let failed = |error: io::Error| Failure::at(format_args!("cannot mask {path}"), &error);
@@ -26,7 +27,7 @@ pub(super) fn mask(paths: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes each of these read-only, with all that is mounted below.
+/// Makes each of these paths read-only, with all mounts below.
 pub(super) fn protect(paths: &[String]) -> Result<(), Failure> {
     for path in paths {
         let failed = |error: io::Error| Failure::at(format_args!("cannot make {path} read-only"), &error);
@@ -42,7 +43,7 @@ fn protected(place: &OwnedFd) -> io::Result<()> {
     mounts::put(&mount, place)
 }
 
-/// The place, and whether it is a directory.
+/// The opened path, and whether it is a directory.
 fn find(path: &str) -> io::Result<Option<(OwnedFd, bool)>> {
     match openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),

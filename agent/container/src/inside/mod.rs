@@ -1,5 +1,5 @@
-//! What a new process of a container does before it executes its program: the order of the steps. The process has one thread, and was made
-//! by [`crate::builder`]; whatever fails here is reported to the agent by the process itself.
+//! Steps of a container's new process before it executes its program. The process has one thread and was made
+//! by [`crate::builder`]. It reports its failures to the agent itself.
 //!
 //! ```text
 //!  first process                                     one more process
@@ -43,46 +43,46 @@ use crate::launch::{Failure, Report};
 use crate::syscall;
 use program::Program;
 
-/// The byte on the outcome's pipe by which a first process says that it is set up.
+/// Byte on the outcome pipe: the first process is set up.
 pub(crate) const SET_UP: u8 = b's';
-/// The byte by which a process says that it has reported a failure.
+/// Byte on the outcome pipe: the process has reported a failure.
 pub(crate) const FAILED: u8 = b'f';
 
-/// The mask of a process whose specification has none: what other runtimes' programs begin with.
+/// Default file mode mask, the same as in other runtimes.
 const UMASK: u32 = 0o022;
 
-/// Where a process enters.
+/// How a process enters the container.
 #[derive(Debug)]
 pub(crate) enum Entry {
-    /// The first process of a container, with the namespaces that it makes.
+    /// The first process of a container. `own` are the namespaces to create.
     First { spec: Box<Spec>, own: CloneFlags },
-    /// One more process, with the namespaces that it joins by the first one's descriptor.
+    /// One more process. It joins the namespaces `joined` of the first process by its descriptor.
     Further { process: Box<Process>, first: OwnedFd, joined: CloneFlags },
 }
 
-/// All that a new process needs.
+/// Everything for a new process.
 #[derive(Debug)]
 pub(crate) struct Inside {
     pub(crate) entry: Entry,
-    /// The agent's socket: reports, and the byte that starts a first process.
+    /// The agent's socket: for reports, and for the start byte of a first process.
     pub(crate) agent: UnixStream,
-    /// The outcome's pipe to the builder. Its end without a byte means that the program is executed.
+    /// Outcome pipe to the builder. If it ends without a byte, the program is executed.
     pub(crate) outcome: File,
-    /// The cgroup's file of processes, where the process was not made in the cgroup.
+    /// The cgroup's file of processes, if the process was not created in the cgroup.
     pub(crate) cgroup: Option<File>,
     pub(crate) streams: [OwnedFd; 3],
-    /// The socket for a terminal's master side, if there is to be a terminal.
+    /// Socket for a terminal's master side, if the process has a terminal.
     pub(crate) console: Option<UnixStream>,
     pub(crate) filter: Option<Arc<Filter>>,
 }
 
-/// Becomes the process. A failure is reported; then the process ends.
+/// Turns this process into the container's. On failure it reports and ends.
 pub(crate) fn run(mut inside: Inside) -> ! {
     let failure = match inside.live() {
         Ok(never) => match never {},
         Err(failure) => failure,
     };
-    // Nobody takes the report if the agent or the builder has gone.
+    // The report is lost if the agent or the builder is gone.
     let _ = failure.send(&inside.agent);
     let _ = inside.outcome.write_all(&[FAILED]);
     syscall::exit_at_once(1)
@@ -93,7 +93,7 @@ impl Inside {
         let early = Report::Failed;
         rustix::process::setsid()
             .map_err(|errno| early(Failure::at("cannot make a session", &errno.into())))?;
-        // Without one it would have its user's, which is the same in all containers of a pod.
+        // Otherwise it would use its user's key ring, shared by all containers of a pod.
         syscall::new_session_keyring()
             .map_err(|error| early(Failure::at("cannot make a session key ring", &error)))?;
         if let Some(mut cgroup) = self.cgroup.take() {
@@ -110,13 +110,13 @@ impl Inside {
             self.wait_for_start()
                 .map_err(|error| early(Failure::at("the start was not waited for", &error)))?;
         }
-        // A program that is missing is a failure of the start, and of an exec as a whole.
+        // If the program is missing, a container fails to start, but an exec fails as a whole.
         let late = if is_first { Report::ExecFailed } else { Report::Failed };
         let program = Program::find(&arguments, &environment).map_err(late)?;
         program.execute(self.filter.as_deref()).map_err(Report::ExecFailed)
     }
 
-    /// Enters namespaces and root. Returns the process to become.
+    /// Enters namespaces and root. Returns the specification of the process.
     fn enter(&mut self) -> Result<Process, Failure> {
         match &self.entry {
             Entry::First { spec, own } => {
@@ -153,7 +153,7 @@ impl Inside {
         }
     }
 
-    /// Says that the process is set up, and waits for the agent's byte.
+    /// Reports "set up" to the builder, and waits for the agent's byte.
     fn wait_for_start(&mut self) -> io::Result<()> {
         self.outcome.write_all(&[SET_UP])?;
         let mut byte = [0];
@@ -164,7 +164,8 @@ impl Inside {
     }
 }
 
-/// Makes the working directory where it is missing, as other runtimes do: users name directories that their image does not have.
+/// Makes the working directory if it is missing, like other runtimes. Users name directories absent from
+/// their images.
 fn make_directory(path: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(path).map_err(|error| {
         Failure::at(format_args!("cannot make the working directory {}", path.display()), &error)
@@ -175,8 +176,8 @@ fn set_mask(process: &Process) {
     rustix::process::umask(Mode::from_raw_mode(process.user().umask().unwrap_or(UMASK) & 0o777));
 }
 
-/// Goes to the working directory and becomes the user. A directory that root may not enter (a volume of another user's) is entered as
-/// the user.
+/// Enters the working directory and becomes the user. If root may not enter the directory (another user's
+/// volume), the user enters it.
 fn become_user(process: &Process, lend_admin: bool) -> Result<(), Failure> {
     let directory = process.cwd();
     let failed = |error: &io::Error| {
@@ -190,7 +191,7 @@ fn become_user(process: &Process, lend_admin: bool) -> Result<(), Failure> {
     if !entered {
         rustix::process::chdir(directory).map_err(|errno| failed(&errno.into()))?;
     }
-    // A directory outside of the root has a path that does not begin there (getcwd(2)).
+    // A directory outside of the root has a path without a leading `/` (getcwd(2)).
     let path = rustix::process::getcwd(Vec::new()).map_err(|errno| failed(&errno.into()))?;
     match path.as_bytes().first() {
         Some(b'/') => Ok(()),
@@ -198,8 +199,8 @@ fn become_user(process: &Process, lend_admin: bool) -> Result<(), Failure> {
     }
 }
 
-/// The descriptor as one that this process keeps for itself.
+/// Duplicates the descriptor for this process.
 pub(crate) fn keep(fd: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    // Above the standard streams, which are replaced.
+    // Above the standard streams, because they are replaced.
     Ok(rustix::io::fcntl_dupfd_cloexec(fd, 3)?)
 }

@@ -1,5 +1,6 @@
-//! Mounts below a container's root, which the process sees at a path of its own and has not entered yet. A mount is made on its own, with
-//! all its attributes, and then put at its place: nothing is mounted by a path of the container's.
+//! Mounts below a container's root, before the process has entered the root. A mount is first created
+//! detached, with all its attributes, and then moved to its place. No mount is made by a path of the
+//! container's.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,10 +18,11 @@ use super::place::{self, Kind};
 use crate::launch::Failure;
 use crate::syscall;
 
-/// The kernel's file systems, whose places must be ordinary directories of the root: what is written there is meant for the kernel.
+/// The kernel's file systems. Their places must be ordinary directories of the root, because data written
+/// there is meant for the kernel.
 const OF_KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// Files of `/proc` that a mount may cover: those by which lxcfs shows a container's limits.
+/// Files of `/proc` open to mounts: lxcfs uses them to show a container's limits.
 const COVERABLE: [&str; 11] = [
     "/proc/cpuinfo",
     "/proc/diskstats",
@@ -53,26 +55,27 @@ fn make(root: &OwnedFd, mount: &Mount) -> io::Result<()> {
     if is_of_kernel && !place::is_ordinary(root, destination)? {
         return Err(io::Error::other("the image has a link or a file there, and no directory"));
     }
-    // By its name, before anything is made there, and by where its links lead.
+    // Checked twice: the path as written, before anything is created there, and the path with its links
+    // resolved.
     check_place(destination, !is_bind)?;
     let place = place::make(root, destination, kind)?;
     check_place(&place.path, !is_bind)?;
     put(&made, &place.fd)
 }
 
-/// Whether the mount is of what is at a path, and no new file system.
+/// Returns true for a bind mount, and false for a new file system.
 fn has_source(mount: &Mount, options: &Options) -> bool {
     options.bind.is_some() || mount.typ().as_deref() == Some("bind")
 }
 
-/// Whether the mounts bring devices of their own: a volume at `/dev`.
+/// Returns true if a volume at `/dev` brings its own devices.
 pub(super) fn bring_devices(mounts: &[Mount]) -> bool {
     let options = |mount: &Mount| Options::parse(mount.options().as_deref().unwrap_or_default());
     let mut at_dev = mounts.iter().filter(|mount| mount.destination() == Path::new("/dev"));
     at_dev.any(|mount| has_source(mount, &options(mount)))
 }
 
-/// Refuses the root, and places of `/proc`, which programs and the agent itself trust.
+/// Refuses the root and places of `/proc`, because programs and the agent itself trust them.
 fn check_place(path: &Path, is_file_system: bool) -> io::Result<()> {
     if path == Path::new("/") {
         return Err(io::Error::other("a mount cannot be the container's root"));
@@ -88,18 +91,18 @@ fn check_place(path: &Path, is_file_system: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Puts a mount that is nowhere yet at its place.
+/// Moves a detached mount to its place.
 pub(super) fn put(mount: &OwnedFd, place: &OwnedFd) -> io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     Ok(move_mount(mount.as_fd(), "", place.as_fd(), "", flags)?)
 }
 
-/// A mount of what is at a path, and what its place must be.
+/// A detached bind mount, and the kind of its place.
 fn bound(mount: &Mount, options: &Options) -> io::Result<(OwnedFd, Kind)> {
     let source = mount.source().as_deref().ok_or(io::ErrorKind::InvalidInput)?;
     let recursive = options.bind == Some(true);
     let made = clone(source, recursive)?;
-    // Programs of the container must not pass anything on to the agent's own mounts.
+    // Mounts made by the container's programs must not propagate to the agent's.
     syscall::set_mount_attributes(made.as_fd(), true, 0, 0, libc::MS_PRIVATE)?;
     if !options.own.is_empty() {
         syscall::set_mount_attributes(made.as_fd(), false, options.own.set, options.own.clear, 0)?;
@@ -114,12 +117,12 @@ fn bound(mount: &Mount, options: &Options) -> io::Result<(OwnedFd, Kind)> {
     Ok((made, if is_directory { Kind::Directory } else { Kind::File }))
 }
 
-/// A mount of what is at a path of this process, which is nowhere yet.
+/// A detached mount of a path of this process.
 pub(super) fn clone(path: &Path, recursive: bool) -> io::Result<OwnedFd> {
     Ok(open_tree(CWD, path, clone_flags(recursive))?)
 }
 
-/// A mount of what is open, which is nowhere yet.
+/// A detached mount of an opened path.
 pub(super) fn clone_opened(opened: &OwnedFd, recursive: bool) -> io::Result<OwnedFd> {
     Ok(open_tree(opened, "", clone_flags(recursive) | OpenTreeFlags::AT_EMPTY_PATH)?)
 }
@@ -140,7 +143,7 @@ fn of_file_system(mount: &Mount, options: &Options) -> io::Result<OwnedFd> {
     new(kind, source, &options.of_file_system, options.own.set)
 }
 
-/// A new file system of this kind with these options and attributes, which is nowhere yet.
+/// A detached new file system of this kind with these options and attributes.
 pub(super) fn new(kind: &str, source: &str, options: &[String], attributes: u64) -> io::Result<OwnedFd> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", source)?;

@@ -1,7 +1,7 @@
-//! The container's `/dev`: nodes of devices, and links that programs expect (OCI runtime specification, "Default Devices" and
-//! "Dev symbolic links").
+//! The container's `/dev`: device nodes, and the standard links (OCI runtime specification, "Default Devices"
+//! and "Dev symbolic links").
 //!
-//! In a user namespace nobody makes nodes: the guest's own are mounted there.
+//! A user namespace allows no new nodes. The guest's own are mounted there instead.
 
 use std::ffi::OsStr;
 use std::io;
@@ -18,7 +18,7 @@ use super::mounts;
 use super::place::{self, Kind};
 use crate::launch::Failure;
 
-/// Name, major and minor of the nodes that every container has.
+/// Name, major and minor of every container's nodes.
 const DEFAULT: [(&str, u32, u32); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
 
@@ -31,7 +31,7 @@ const LINKS: [(&str, &str); 6] = [
     ("core", "/proc/kcore"),
 ];
 
-/// Makes nodes and links. What a mount has put at a place already stays.
+/// Makes nodes and links. Files that a mount has already put there stay.
 pub(super) fn make(root: &OwnedFd, devices: &[LinuxDevice], in_user_namespace: bool) -> Result<(), Failure> {
     let failed = |path: &Path, error: io::Error| {
         Failure::at(format_args!("cannot make the device {}", path.display()), &error)
@@ -57,7 +57,7 @@ pub(super) fn make(root: &OwnedFd, devices: &[LinuxDevice], in_user_namespace: b
     Ok(())
 }
 
-/// A device that the specification lists.
+/// A device listed in the specification.
 fn listed(root: &OwnedFd, device: &LinuxDevice, in_user_namespace: bool) -> io::Result<()> {
     let (parent, name) = place::parent(root, device.path())?;
     if in_user_namespace {
@@ -84,7 +84,7 @@ fn node(parent: &OwnedFd, name: &OsStr, kind: FileType, numbers: (u32, u32), mod
     let mode = Mode::from_raw_mode(mode & 0o7777);
     match mknodat(parent.as_fd(), name, kind, mode, makedev(numbers.0, numbers.1)) {
         Err(Errno::EXIST) => Ok(()),
-        // The kernel takes the mask of the process from the mode.
+        // The kernel applies the process's mask to the mode.
         made => {
             made.and_then(|()| chmodat(parent.as_fd(), name, mode, AtFlags::empty())).map_err(io::Error::from)
         }
@@ -102,7 +102,7 @@ fn bind(parent: &OwnedFd, name: &OsStr, of_guest: &Path) -> io::Result<()> {
     mounts::put(&mounts::clone(of_guest, false)?, &file)
 }
 
-/// Whether this is the null device, by whatever name.
+/// Returns true for the null device, by any name.
 pub(super) fn is_null(file: &OwnedFd) -> bool {
     fstat(file).is_ok_and(|stat| {
         let is_device = FileType::from_raw_mode(stat.st_mode).is_char_device();

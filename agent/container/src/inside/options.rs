@@ -1,4 +1,4 @@
-//! Options of a mount, as the OCI runtime specification lists them ("Linux mount options"). Pure.
+//! Mount options of the OCI runtime specification ("Linux mount options"). Pure.
 
 /// Attributes of `struct mount_attr`, `include/uapi/linux/mount.h`.
 const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
@@ -6,7 +6,7 @@ const NO_ATIME: u64 = libc::MOUNT_ATTR_NOATIME;
 const STRICT_ATIME: u64 = libc::MOUNT_ATTR_STRICTATIME;
 const ATIME: u64 = libc::MOUNT_ATTR__ATIME;
 
-/// Names of attributes that are set, and those that take them away.
+/// Options to set an attribute, and options to clear it.
 const ATTRIBUTES: [(&str, &str, u64); 5] = [
     ("ro", "rw", READ_ONLY),
     ("nosuid", "suid", libc::MOUNT_ATTR_NOSUID),
@@ -27,10 +27,10 @@ impl Attributes {
         self == Attributes::default()
     }
 
-    /// Takes an option's attribute, if it is one.
+    /// Takes an option's attribute. Returns false if the option names none.
     fn take(&mut self, option: &str) -> bool {
         for (set, clear, attribute) in ATTRIBUTES {
-            // Of two that contradict each other the later one counts.
+            // Of two contradicting options the later one counts.
             if option == set {
                 self.set |= attribute;
                 self.clear &= !attribute;
@@ -48,7 +48,7 @@ impl Attributes {
             "relatime" | "atime" | "norelatime" | "nostrictatime" => 0,
             _ => return false,
         };
-        // The three are one field, which is cleared as a whole.
+        // The three are one field, and the kernel clears it as a whole.
         self.set = self.set & !ATIME | atime;
         self.clear |= ATIME;
         true
@@ -65,7 +65,7 @@ pub(super) struct Propagation {
 /// The options of one mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
-    /// The source is a path; with true also what is mounted below it.
+    /// The source is a path. With true its submounts are included.
     pub(super) bind: Option<bool>,
     /// Attributes of the mount itself.
     pub(super) own: Attributes,

@@ -1,9 +1,9 @@
-//! Places in a container's root: a path is followed with all its links as the container would follow it, and what is missing on the way
-//! is made.
+//! Places in a container's root. A path is resolved with all its links as seen by the container, and missing
+//! parts are created.
 //!
-//! The root and the volumes in it are hostile. A link never leads out of the root: each name is looked up alone, below directories that
-//! are reached without links, and links are resolved here. A link that points to nothing has its target made, as other runtimes do: images
-//! have `/etc/resolv.conf` and `/var/run` so.
+//! The root and the volumes in it are hostile. A link never leads out of the root: each name is looked up
+//! alone, in a directory reached without links, and links are resolved here. The target of a dangling link is
+//! created, as in other runtimes: images have such links at `/etc/resolv.conf` and `/var/run`.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -17,18 +17,18 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Most links on the way, as the kernel has it (`MAXSYMLINKS`, include/linux/namei.h).
+/// Most links in a path, the kernel's own limit (`MAXSYMLINKS`, include/linux/namei.h).
 const LINKS_MAX: usize = 40;
 
-/// What is to be at a place.
+/// The kind of file at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Directory,
-    /// Anything but a directory: a file where there is nothing yet.
+    /// Anything but a directory. If the place is missing, a file is created.
     File,
 }
 
-/// A place that is there.
+/// An existing place.
 #[derive(Debug)]
 pub(super) struct Place {
     /// The place itself, opened as a path.
@@ -37,7 +37,7 @@ pub(super) struct Place {
     pub(super) path: PathBuf,
 }
 
-/// A walk from the root: names that were passed, and names to go.
+/// A walk from the root: names already passed, and names ahead.
 struct Walk<'a> {
     root: &'a OwnedFd,
     passed: Vec<OsString>,
@@ -45,7 +45,7 @@ struct Walk<'a> {
     links: usize,
 }
 
-/// Finds the place of `path` in `root`, or makes it, and all directories above.
+/// Finds or creates the place of `path` in `root`, with all directories above.
 pub(super) fn make(root: &OwnedFd, path: &Path, kind: Kind) -> io::Result<Place> {
     let mut walk = Walk { root, passed: Vec::new(), ahead: names(path), links: 0 };
     while let Some(name) = walk.ahead.pop_front() {
@@ -64,7 +64,8 @@ pub(super) fn make(root: &OwnedFd, path: &Path, kind: Kind) -> io::Result<Place>
     }
 }
 
-/// Finds the directory above `path`'s last name, or makes it. Returns it with that name, which may or may not be there.
+/// Finds or creates the directory above `path`'s last name. Returns it with that name; the name itself may be
+/// missing.
 pub(super) fn parent<'a>(root: &OwnedFd, path: &'a Path) -> io::Result<(Place, &'a OsStr)> {
     let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -72,7 +73,8 @@ pub(super) fn parent<'a>(root: &OwnedFd, path: &'a Path) -> io::Result<(Place, &
     Ok((make(root, above, Kind::Directory)?, name))
 }
 
-/// Whether `path`, name by name, is a directory or nothing yet, and no link: a place for the kernel's own file systems.
+/// Returns true if `path` is a directory or missing, without links in any part: a place for the kernel's own
+/// file systems.
 pub(super) fn is_ordinary(root: &OwnedFd, path: &Path) -> io::Result<bool> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let relative = path.strip_prefix("/").unwrap_or(path);
@@ -84,7 +86,7 @@ pub(super) fn is_ordinary(root: &OwnedFd, path: &Path) -> io::Result<bool> {
 }
 
 impl Walk<'_> {
-    /// Takes one name: passes it, makes it, or puts the link's target ahead.
+    /// Takes one name: passes it, creates it, or puts a link's target ahead.
     fn step(&mut self, name: &OsStr, kind: Kind) -> io::Result<()> {
         let parent = self.open(self.passed.iter())?;
         let found = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -132,7 +134,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Opens what was passed. A name that has become a link meanwhile is refused.
+    /// Opens the passed names. Refuses a name replaced by a link meanwhile.
     fn open<'n>(&self, names: impl Iterator<Item = &'n OsString>) -> io::Result<OwnedFd> {
         let path: PathBuf = names.collect();
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { &path };

@@ -1,4 +1,4 @@
-//! The program of a process: found as the container's user finds it, and executed.
+//! The program of a process: found as the container's user, and executed.
 
 use std::convert::Infallible;
 use std::ffi::CString;
@@ -11,11 +11,11 @@ use rustix::io::Errno;
 use crate::launch::{Failure, FailureKind};
 use crate::syscall;
 
-/// Where a name without a slash is looked for when the process has no PATH: the C library's `_CS_PATH`, and the
-/// directories that images use.
+/// Search path for a name without a slash if the process has no PATH: the C library's `_CS_PATH`, and the
+/// usual directories of images.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A program that was found, with all that it is executed with.
+/// A program, with its arguments and environment.
 #[derive(Debug)]
 pub(super) struct Program {
     path: PathBuf,
@@ -25,7 +25,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Finds the program that the first argument names.
+    /// Finds the program named by the first argument.
     pub(super) fn find(arguments: &[String], environment: &[String]) -> Result<Program, Failure> {
         let path = find(arguments, environment)?;
         Ok(Program {
@@ -36,7 +36,8 @@ impl Program {
         })
     }
 
-    /// Executes it under the filter. Nothing is called in between, so that a filter has to allow what the program itself calls and execve(2).
+    /// Executes the program under the filter. No other system call comes between them, so a filter only has
+    /// to allow execve(2) and the program's own calls.
     pub(super) fn execute(self, filter: Option<&Filter>) -> Result<Infallible, Failure> {
         syscall::restore_broken_pipe();
         if let Some(filter) = filter {
@@ -56,14 +57,14 @@ fn zero_byte() -> Failure {
     Failure::new(FailureKind::Other, "an argument or a variable holds a zero byte")
 }
 
-/// The failure for a file that is there and that the kernel refused to execute.
+/// The failure for an existing file refused by the kernel.
 fn refused(path: &Path, errno: nix::errno::Errno) -> Failure {
     let path = path.display();
     match errno {
-        // The file was found, so what is missing is its interpreter or its loader.
+        // The file exists, so its interpreter or its loader is missing.
         nix::errno::Errno::ENOENT => Failure::new(
             FailureKind::ExecutableNotFound,
-            &format!("executable file `{path}` names an interpreter that is not found"),
+            &format!("executable file `{path}`: its interpreter is not found"),
         ),
         nix::errno::Errno::EACCES | nix::errno::Errno::EPERM => {
             Failure::new(FailureKind::ExecutableNotRunnable, &format!("exec `{path}`: permission denied"))
@@ -75,8 +76,8 @@ fn refused(path: &Path, errno: nix::errno::Errno) -> Failure {
     }
 }
 
-/// Finds the file that `args[0]` means, by the rules of execvp(3): a name with a slash is a path, any other is
-/// looked for in PATH.
+/// Finds the file named by `args[0]` with the rules of execvp(3): a name with a slash is a path, any other is
+/// searched in PATH.
 fn find(args: &[String], env: &[String]) -> Result<PathBuf, Failure> {
     let name = args.first().map_or("", String::as_str);
     if name.is_empty() {
@@ -128,14 +129,14 @@ fn not_executable(name: &str, errno: Errno) -> Failure {
     }
 }
 
-/// Whether the calling process may execute this file.
+/// Returns an error unless the calling process may execute this file.
 fn executable(path: &Path) -> Result<(), Errno> {
     let metadata = rustix::fs::stat(path)?;
     if rustix::fs::FileType::from_raw_mode(metadata.st_mode).is_dir() {
         return Err(Errno::ISDIR);
     }
     match rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS) {
-        // A filter that does not know faccessat2 answers one of these; execve itself decides then.
+        // A filter without faccessat2 answers one of these. Then execve itself decides.
         Err(Errno::NOSYS | Errno::PERM) => Ok(()),
         other => other,
     }

@@ -1,4 +1,4 @@
-//! The container's root: its mounts and devices, and the move of the process into it.
+//! The container's root: its mounts and devices, and the process's move into it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,7 +13,7 @@ use super::{hidden, mounts, nodes};
 use crate::launch::Failure;
 use crate::syscall;
 
-/// Enters the root of the specification, with all that is mounted in it. The process has a mount namespace of its own.
+/// Enters the specification's root with all its mounts. The process must have its own mount namespace.
 pub(super) fn enter(spec: &Spec) -> Result<(), Failure> {
     let missing =
         |what: &str| Failure::at("the specification is not complete", &io::Error::other(what.to_owned()));
@@ -34,7 +34,7 @@ pub(super) fn enter(spec: &Spec) -> Result<(), Failure> {
     hidden::mask(linux.masked_paths().as_deref().unwrap_or_default())
 }
 
-/// Makes the root itself read-only, with nothing that is mounted in it.
+/// Makes the root itself read-only, but none of the mounts in it.
 pub(super) fn protect() -> Result<(), Failure> {
     let protect = || {
         let root = openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
@@ -43,7 +43,8 @@ pub(super) fn protect() -> Result<(), Failure> {
     protect().map_err(|error| Failure::at("cannot make the container's root read-only", &error))
 }
 
-/// Mounts the root over itself: a mount that came with the namespace may belong to another user namespace, and would stay where it is.
+/// Mounts the root over itself. A mount inherited with the namespace may belong to another user namespace,
+/// and could not be moved.
 fn attach(root: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let agents = openat(CWD, "/", flags, Mode::empty())?;
@@ -53,10 +54,10 @@ fn attach(root: &Path) -> io::Result<OwnedFd> {
     Ok(openat(CWD, root, flags, Mode::empty())?)
 }
 
-/// Makes the directory the process's root. The agent's own mounts go.
+/// Makes the directory the process's root, and unmounts the agent's own mounts.
 fn pivot(root: &OwnedFd) -> io::Result<()> {
     fchdir(root)?;
-    // The old root comes to lie over the new one, and is taken from there (pivot_root(2)).
+    // The old root now lies over the new one at the same path, and is unmounted there (pivot_root(2)).
     pivot_root(".", ".")?;
     unmount(".", UnmountFlags::DETACH)?;
     Ok(chdir("/")?)

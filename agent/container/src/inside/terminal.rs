@@ -1,4 +1,4 @@
-//! The process's standard streams: pipes of the agent's, or a terminal of the container's own.
+//! The process's standard streams: the agent's pipes, or the container's own terminal.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,7 +20,7 @@ const CONSOLE: &str = "/dev/console";
 /// `DEVPTS_SUPER_MAGIC`, include/uapi/linux/magic.h.
 const DEVPTS: i64 = 0x1cd1;
 
-/// Makes these the process's standard streams. An input that is the agent's null device becomes the container's.
+/// Makes these the process's standard streams. The container's null device replaces the agent's.
 pub(super) fn take(streams: &[OwnedFd; 3]) -> Result<(), Failure> {
     let take = || {
         let null =
@@ -35,8 +35,8 @@ pub(super) fn take(streams: &[OwnedFd; 3]) -> Result<(), Failure> {
     take().map_err(|errno| Failure::at("cannot set the standard streams", &errno.into()))
 }
 
-/// Makes a terminal, sends its master side to the agent, and makes its other side the process's standard streams. With `console` that
-/// side is the container's `/dev/console`, too.
+/// Makes a terminal, sends its master side to the agent, and makes its other side the process's standard
+/// streams. With `console` the other side also becomes the container's `/dev/console`.
 pub(super) fn open(agent: &UnixStream, console: bool) -> Result<(), Failure> {
     let open = || {
         let master = master()?;
@@ -55,7 +55,7 @@ pub(super) fn open(agent: &UnixStream, console: bool) -> Result<(), Failure> {
     open().map_err(|error: io::Error| Failure::at("cannot make a terminal", &error))
 }
 
-/// The container decides what is at that path: nothing but a multiplexer of terminals is taken.
+/// The container controls this path, so anything but a terminal multiplexer is refused.
 fn master() -> io::Result<OwnedFd> {
     let master = openat(
         CWD,

@@ -1,4 +1,4 @@
-//! What a process is: user, groups, capabilities.
+//! The identity of a process: user, groups, capabilities.
 
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use oci_spec::runtime::{Capabilities, Capability, LinuxCapabilities, Process};
@@ -11,11 +11,11 @@ use rustix::thread::{
 
 use crate::launch::Failure;
 
-/// Capabilities that are asked about: those of a 64-bit set. The kernel says where it has no more.
+/// Most capabilities to check: those of a 64-bit set. The kernel reports the end of its own.
 const CAPABILITIES_MAX: u32 = 64;
 
-/// Becomes the process's user with its capabilities. `lend_admin` leaves CAP_SYS_ADMIN until execve(2), for loading a filter: what is in
-/// neither the bounding nor the ambient set goes there (capabilities(7)).
+/// Becomes the process's user with its capabilities. `lend_admin` leaves CAP_SYS_ADMIN until execve(2), for
+/// loading a filter. execve(2) drops it unless the bounding or the ambient set has it (capabilities(7)).
 pub(super) fn become_user(process: &Process, lend_admin: bool) -> Result<(), Failure> {
     let failed = |what: &'static str| move |error: std::io::Error| Failure::at(what, &error);
     let none = LinuxCapabilities::default();
@@ -56,7 +56,7 @@ fn become_ids(process: &Process) -> nix::Result<()> {
     setresuid(uid, uid, uid)
 }
 
-/// Takes all other capabilities from the bounding set.
+/// Drops all other capabilities from the bounding set.
 fn bound(wanted: CapabilitySet) -> rustix::io::Result<()> {
     for number in 0..CAPABILITIES_MAX {
         let one = CapabilitySet::from_bits_retain(1 << number);
