@@ -1,5 +1,5 @@
-//! BPF instructions as the kernel takes them: their layout and the operations that the agent's programs use.
-//! [`crate::devices`] writes the programs, and [`crate::syscall`] loads them.
+//! BPF instructions in the kernel's layout, and the operations of the agent's programs. [`crate::devices`]
+//! writes the programs, and [`crate::syscall`] loads them.
 
 /// One BPF instruction: `struct bpf_insn`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

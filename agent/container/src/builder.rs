@@ -1,8 +1,10 @@
-//! The re-executed agent that makes one process, a container's first or a further one, and exits. The builder has one thread and lives for
-//! some milliseconds. It makes the process as a sibling of its own, so that the process is the agent's child from the first moment, and in
-//! the container's cgroup. What the process does then is in [`crate::inside`].
+//! The re-executed agent: it makes one process, a container's first or a further one, and exits. The builder
+//! has one thread and lives for some milliseconds. It makes the process as its own sibling, in the
+//! container's cgroup. The process is therefore the agent's child from the first moment. [`crate::inside`]
+//! has the new process's own steps.
 //!
-//! This module holds no state and must never write to the agent's console: everything goes back as a report ([`crate::launch`]).
+//! This module holds no state and must never write to the agent's console. Every result goes back as a report
+//! ([`crate::launch`]).
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, ErrorKind, Read};
@@ -21,14 +23,14 @@ use crate::inside::{self, Entry, FAILED, Inside, SET_UP};
 use crate::launch::{self, Failure, Launch, LaunchKind, ProcessLimit, Report};
 use crate::syscall;
 
-/// What the builder's process ends with.
+/// Result of the builder's process.
 enum Outcome {
     Made(i32),
-    /// The process has reported why it could not be made.
+    /// The process has already reported its failure.
     Reported,
 }
 
-/// Runs the builder: standard input is the launch socket. Returns the process's exit code.
+/// Runs the builder with the launch socket as standard input. Returns the process's exit code.
 pub fn run() -> i32 {
     let Ok(socket) = inside::keep(io::stdin().as_fd()).map(UnixStream::from) else { return 1 };
     let report = match build(&socket) {
@@ -36,7 +38,7 @@ pub fn run() -> i32 {
         Ok(Outcome::Reported) => return 1,
         Err(failure) => Report::Failed(failure),
     };
-    // Without the agent nobody takes the report.
+    // If the agent is gone, the report has no reader.
     let sent = report.send(&socket);
     i32::from(sent.is_err() || matches!(report, Report::Failed(_)))
 }
@@ -48,7 +50,8 @@ fn build(socket: &UnixStream) -> Result<Outcome, Failure> {
     let streams = streams.iter().map(|stream| inside::keep(stream.as_fd())).collect::<io::Result<Vec<_>>>();
     let streams = <[OwnedFd; 3]>::try_from(streams.map_err(failed(read))?)
         .map_err(|_| failed(read)(ErrorKind::UnexpectedEof.into()))?;
-    // Nothing follows the launch on the socket before the process is made, so reading ahead takes nothing from anybody.
+    // The agent sends nothing after the launch until the process exists. So reading ahead consumes no other
+    // message.
     let launch = Launch::read(BufReader::new(socket)).map_err(failed(read))?;
     let agent = socket.try_clone().map_err(failed(read))?;
     let console = launch.console_socket.as_ref().map(UnixStream::connect).transpose();
@@ -56,7 +59,7 @@ fn build(socket: &UnixStream) -> Result<Outcome, Failure> {
     for limit in &launch.limits {
         set_limit(limit).map_err(|error| Failure::at(format!("cannot set {}", limit.resource), &error))?;
     }
-    // The processes of the namespaces to join must not reach into this one meanwhile.
+    // Processes of the joined namespaces must not access this one meanwhile.
     nix::sys::prctl::set_dumpable(false).map_err(|errno| failed("cannot hide the builder")(errno.into()))?;
     let (outcome, reported) = io::pipe().map_err(failed("cannot make a pipe"))?;
     let (outcome, reported) = (File::from(OwnedFd::from(outcome)), File::from(OwnedFd::from(reported)));
@@ -68,7 +71,7 @@ fn build(socket: &UnixStream) -> Result<Outcome, Failure> {
     }
 }
 
-/// Makes a container's first process, which then waits for its start.
+/// Makes a container's first process. It waits for its start.
 fn first(
     spec: Box<Spec>,
     outcome: File,
@@ -81,13 +84,14 @@ fn first(
     let cgroup = make_cgroup(linux.cgroups_path().as_deref().ok_or_else(invalid)?)?;
     let namespaces = linux.namespaces().as_deref().unwrap_or_default();
     let (mut own, joined) = split(namespaces);
-    // The cgroup's files are root's, and in another user namespace nobody is that root.
+    // The cgroup's files belong to root of the agent's user namespace. No user of another user namespace is
+    // that root.
     let in_user_namespace = joined.iter().any(|one| one.typ() == LinuxNamespaceType::User);
     let processes = in_user_namespace.then(|| File::options().write(true).open(cgroup.join("cgroup.procs")));
     let processes = processes.transpose().map_err(|error| cgroup_failed(&error))?;
     let directory = File::open(&cgroup).map_err(|error| cgroup_failed(&error))?;
     join(&joined).map_err(|error| Failure::at("cannot join the pod's namespaces", &error))?;
-    // A process is of its namespace of processes from its beginning on.
+    // A process cannot change its own PID namespace later.
     let pid = own & CloneFlags::CLONE_NEWPID;
     own.remove(CloneFlags::CLONE_NEWPID);
     let into = (!in_user_namespace).then_some(directory);
@@ -98,7 +102,7 @@ fn first(
     }
 }
 
-/// Makes one more process of a container, which executes its program.
+/// Makes one more process of a container. It executes its program at once.
 fn further(
     exec: Exec,
     outcome: File,
@@ -124,7 +128,7 @@ fn further(
     }
 }
 
-/// Makes the process. Returns its pid here; there, this never returns.
+/// Makes the process. Returns its pid in the builder, and never returns in the new process.
 fn made(flags: CloneFlags, cgroup: Option<&File>, inside: Inside) -> Result<i32, Failure> {
     let flags = u64::from(flags.bits().cast_unsigned());
     let cloned = syscall::clone_sibling(flags, cgroup.map(AsFd::as_fd));
@@ -134,7 +138,8 @@ fn made(flags: CloneFlags, cgroup: Option<&File>, inside: Inside) -> Result<i32,
     }
 }
 
-/// Waits for the byte that the process answers with; there is none if it has executed its program, or has died.
+/// Waits for the process's answer, one byte. Returns `None` if the process has executed its program or has
+/// died.
 fn answered(mut outcome: File) -> Result<Option<u8>, Failure> {
     let mut byte = [0];
     let failed = |error| Failure::at("cannot read the outcome", &error);
@@ -156,14 +161,15 @@ fn make_cgroup(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The process inherits this. Later the file could not be written: it is root's once dumping is off.
+/// Sets the builder's own score; the process inherits it. Setting it later is impossible, because the file
+/// belongs to root once dumping is off.
 fn set_score(score: Option<i32>) -> Result<(), Failure> {
     let set = score.map(|score| fs::write("/proc/self/oom_score_adj", score.to_string())).transpose();
     set.map(drop).map_err(|error| Failure::at("cannot set oom_score_adj", &error))
 }
 
-/// Sets this process's own limit to the one of the container's process, which inherits it. In a user namespace a limit is set by
-/// the namespace's root, who may only lower it.
+/// Sets this process's own limit; the container's process inherits it. Inside a user namespace the
+/// namespace's root could only lower limits.
 fn set_limit(limit: &ProcessLimit) -> io::Result<()> {
     let resource = match limit.resource {
         PosixRlimitType::RlimitCpu => Resource::Cpu,
@@ -187,14 +193,14 @@ fn set_limit(limit: &ProcessLimit) -> io::Result<()> {
     Ok(rustix::process::setrlimit(resource, Rlimit { current, maximum })?)
 }
 
-/// Namespaces of the container's own, and those that it joins.
+/// Splits the namespaces into new ones for the container and existing ones to join.
 fn split(namespaces: &[LinuxNamespace]) -> (CloneFlags, Vec<&LinuxNamespace>) {
     let joined: Vec<_> = namespaces.iter().filter(|one| one.path().is_some()).collect();
     let own = namespaces.iter().filter(|one| one.path().is_none());
     (own.fold(CloneFlags::empty(), |all, one| all | flag(one.typ())), joined)
 }
 
-/// Joins these, the user namespace last: it takes the rights over the others.
+/// Joins these namespaces, the user namespace last, because joining it drops the rights over the others.
 fn join(namespaces: &[&LinuxNamespace]) -> io::Result<()> {
     let is_user = |one: &LinuxNamespace| one.typ() == LinuxNamespaceType::User;
     let (user, others): (Vec<&LinuxNamespace>, Vec<_>) = namespaces.iter().partition(|one| is_user(one));
@@ -219,7 +225,7 @@ fn flag(namespace: LinuxNamespaceType) -> CloneFlags {
         LinuxNamespaceType::User => CloneFlags::CLONE_NEWUSER,
         LinuxNamespaceType::Pid => CloneFlags::CLONE_NEWPID,
         LinuxNamespaceType::Network => CloneFlags::CLONE_NEWNET,
-        // The kernel's clone(2) has no room for it among its flags, and unshare(2) does.
+        // clone(2) has no free flag for it, but unshare(2) does.
         LinuxNamespaceType::Time => CloneFlags::from_bits_retain(libc::CLONE_NEWTIME),
     }
 }

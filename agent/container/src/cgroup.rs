@@ -1,4 +1,4 @@
-//! A container's cgroup (v2): its processes, its end, and the kernel's counts. This module creates no cgroup:
+//! A container's cgroup (v2): its processes, its end, and the kernel's counts. This module creates no cgroup;
 //! [`crate::builder`] does. Limits are in [`crate::limits`].
 //!
 //! Files: Documentation/admin-guide/cgroup-v2.rst of the kernel.
@@ -13,7 +13,7 @@ use crate::syscall;
 /// Where cgroup v2 is mounted.
 pub const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// Most cgroups that are read below a container's own. A container that makes more harms only itself.
+/// Most cgroups read below a container's own. A container with more harms only itself.
 const DESCENDANTS_MAX: usize = 4096;
 
 /// One cgroup directory. A directory that does not exist, or no longer exists, is an empty cgroup.
@@ -28,7 +28,7 @@ impl Cgroup {
         Cgroup { directory: Path::new(CGROUP_ROOT).join(path.trim_start_matches('/')) }
     }
 
-    /// Any directory in the place of a cgroup's.
+    /// Uses any directory as a cgroup's.
     #[cfg(test)]
     pub(crate) fn at(directory: &Path) -> Cgroup {
         Cgroup { directory: directory.to_owned() }
@@ -44,8 +44,8 @@ impl Cgroup {
         absent_is_fine(fs::write(self.directory.join("cgroup.kill"), "1"))
     }
 
-    /// Signals every process of the cgroup and of those below, once. Processes that fork meanwhile may be missed;
-    /// for SIGKILL, [`kill`](Self::kill) misses none.
+    /// Signals every process of the cgroup and of those below, once. It may miss processes that fork
+    /// meanwhile; for SIGKILL, [`kill`](Self::kill) misses none.
     pub fn signal(&self, signal: u32) -> io::Result<()> {
         for pid in self.processes()? {
             match syscall::kill(pid, signal) {
@@ -56,9 +56,9 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Signals the leader and the cgroup's processes that descend from the leader or are in the leader's session.
-    /// SIGKILL is sent again until no such process is left, since processes may fork meanwhile. Returns the processes that
-    /// were signalled last: with SIGKILL those that do not end at once.
+    /// Signals the leader, its descendants in the cgroup, and the cgroup's processes of the leader's session.
+    /// Repeats SIGKILL until no such process is left, because processes may fork meanwhile. Returns the
+    /// processes signalled last; after SIGKILL these are the ones still alive.
     pub fn signal_tree(&self, leader: i32, signal: u32) -> io::Result<Vec<i32>> {
         const ROUNDS_MAX: usize = 32;
         let mut tree = Vec::new();
@@ -94,7 +94,7 @@ impl Cgroup {
         Ok(pids)
     }
 
-    /// Whether a process is left in the cgroup or below.
+    /// Returns true if a process is left in the cgroup or below.
     pub fn populated(&self) -> io::Result<bool> {
         match fs::read_to_string(self.directory.join("cgroup.events")) {
             Ok(text) => Ok(value(&text, "populated") == 1),
@@ -102,13 +102,13 @@ impl Cgroup {
         }
     }
 
-    /// How many processes of the cgroup and of those below the kernel has killed for want of memory.
+    /// Number of processes of the cgroup and of those below killed by the kernel for lack of memory.
     pub fn oom_kills(&self) -> u64 {
         let events = fs::read_to_string(self.directory.join("memory.events")).unwrap_or_default();
         value(&events, "oom_kill")
     }
 
-    /// Removes the cgroup and all below; fails with `EBUSY` while a process is left.
+    /// Removes the cgroup and all below. Fails with `EBUSY` while a process is left.
     pub fn remove(&self) -> io::Result<()> {
         for directory in self.tree()?.iter().rev() {
             absent_is_fine(fs::remove_dir(directory))?;
@@ -141,9 +141,9 @@ impl Cgroup {
     }
 }
 
-/// The cgroup that a further process of a container joins, as a path below the mount: the container's own; or that of the
-/// container's first process, where the container hands controllers down to cgroups that it has made. The kernel takes no
-/// process into a cgroup that does so ("No Internal Process Constraint").
+/// Cgroup for a further process of a container, as a path below the mount. Normally it is the container's
+/// own. If the container delegates controllers to cgroups below, it is the cgroup of the container's first
+/// process, because the kernel accepts no process in a delegating cgroup ("No Internal Process Constraint").
 pub(crate) fn to_join(container: &Path, first: i32) -> PathBuf {
     let own = Cgroup::new(&container.to_string_lossy());
     let handed_down = fs::read_to_string(own.directory.join("cgroup.subtree_control")).unwrap_or_default();
@@ -151,8 +151,8 @@ pub(crate) fn to_join(container: &Path, first: i32) -> PathBuf {
     join_among(container, &handed_down, &of_first)
 }
 
-/// Chooses by `cgroup.subtree_control` of the container's cgroup and /proc/PID/cgroup of its first process. A path elsewhere is
-/// none of the container's.
+/// Chooses by `cgroup.subtree_control` of the container's cgroup and by /proc/PID/cgroup of its first
+/// process. A path outside the container's cgroup is ignored.
 fn join_among(container: &Path, handed_down: &str, of_first: &str) -> PathBuf {
     let path = of_first.lines().find_map(|line| line.strip_prefix("0::")).map(Path::new);
     let below = path.filter(|path| !handed_down.trim().is_empty() && path.starts_with(container));
@@ -175,11 +175,11 @@ fn absent_is_fine(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Selects from `pids` the living processes that descend from the leader or are in the leader's session.
+/// Selects from `pids` the leader, its living descendants, and the living processes of its session.
 fn tree_of(leader: i32, pids: &[i32]) -> Vec<i32> {
     let stats: HashMap<i32, Stat> = pids.iter().filter_map(|pid| Some((*pid, Stat::of(*pid)?))).collect();
     let belongs = |mut pid: i32| {
-        // A chain of parents is no longer than there are processes.
+        // A chain of parents is at most as long as the number of processes.
         for _ in 0..=stats.len() {
             if pid == leader {
                 return true;
@@ -207,7 +207,8 @@ impl Stat {
         Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// The process's name may hold anything, brackets too, so parsing starts behind the last bracket.
+    /// The process's name may hold any characters, even brackets. Parsing therefore starts behind the last
+    /// bracket.
     fn parse(text: &str) -> Option<Stat> {
         let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
         let dead = matches!(fields.next()?, "Z" | "X" | "x");

@@ -1,10 +1,10 @@
-//! The device nodes that a container may use: the specification's device rules as a BPF program on the container's
-//! cgroup. A container that keeps CAP_MKNOD can make any node; the program stops it from opening the pod's disks
-//! through one. This module makes no nodes.
+//! Access to device nodes: a specification's device rules as a BPF program on the container's cgroup. A
+//! container with CAP_MKNOD can make any node, but the program stops it from opening the pod's disks through
+//! one. This module makes no nodes.
 //!
 //! The program sees `struct bpf_cgroup_dev_ctx { access_type, major, minor }`, where `access_type` is
-//! `access << 16 | type` (`include/uapi/linux/bpf.h`), and returns 1 to allow. The last rule that
-//! matches decides, so the program asks the rules from the last to the first; none matching denies.
+//! `access << 16 | type` (`include/uapi/linux/bpf.h`). It returns 1 to allow. The last matching rule decides, so
+//! the program checks the rules from the last to the first. If none matches, access is denied.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ use crate::bpf::{
 use crate::cgroup::Cgroup;
 use crate::syscall;
 
-/// Most rules: a pod's device list has tens, and the kernel takes a program of a million instructions.
+/// Most rules. A pod's device list has tens, and the kernel takes a program of a million instructions.
 const RULES_MAX: usize = 1000;
 
 // BPF_DEVCG_DEV_* and BPF_DEVCG_ACC_* of `include/uapi/linux/bpf.h`.
@@ -30,8 +30,8 @@ const READ: i32 = 2;
 const WRITE: i32 = 4;
 const ALL: i32 = MKNOD | READ | WRITE;
 
-/// The nodes that every container has (OCI runtime specification, "Default Devices"), by major and
-/// minor: null, zero, full, random, urandom, tty, console, ptmx, and all of devpts.
+/// Device nodes of every container (OCI runtime specification, "Default Devices"), by major and minor: null,
+/// zero, full, random, urandom, tty, console, ptmx, and all of devpts.
 const DEFAULT: [(i32, Option<i32>); 9] = [
     (1, Some(3)),
     (1, Some(5)),
@@ -50,7 +50,7 @@ pub enum DevicesError {
     /// More rules than the bound.
     #[error("{0} device rules are more than {RULES_MAX}")]
     TooMany(usize),
-    /// A major or minor beyond what the kernel has.
+    /// A major or minor out of the kernel's range.
     #[error("{0} is no device number")]
     Number(i64),
     /// The kernel refused the program.
@@ -130,7 +130,7 @@ impl Rule {
     }
 }
 
-// Registers: the kernel has the result in 0 and the context in 1; the others are the program's own.
+// Registers: the kernel reads the result from 0 and passes the context in 1. The program uses the others.
 const RESULT: u8 = 0;
 const CONTEXT: u8 = 1;
 const KIND: u8 = 2;
@@ -151,7 +151,7 @@ fn program(rules: &[Rule]) -> Vec<Instruction> {
     for rule in rules.iter().rev() {
         program.extend(block(*rule));
         if rule.matches_all() {
-            // The kernel refuses a program with instructions that nothing reaches.
+            // The kernel refuses a program with unreachable instructions.
             return program;
         }
     }
@@ -160,7 +160,7 @@ fn program(rules: &[Rule]) -> Vec<Instruction> {
     program
 }
 
-/// Instructions that end the program if the rule matches, and fall through otherwise.
+/// Instructions for one rule: they end the program if the rule matches, and fall through otherwise.
 fn block(rule: Rule) -> Vec<Instruction> {
     let mut block = Vec::new();
     for (register, wanted) in [(KIND, rule.kind), (MAJOR, rule.major), (MINOR, rule.minor)] {
@@ -171,11 +171,11 @@ fn block(rule: Rule) -> Vec<Instruction> {
     if rule.access != ALL {
         block.push(instruction(MOVE_REGISTER, SPARE, ACCESS, 0, 0));
         if rule.allow {
-            // A permission matches if nothing beyond it is asked for.
+            // A permission matches if the request asks for nothing beyond it.
             block.push(instruction(AND, SPARE, 0, 0, ALL & !rule.access));
             block.push(instruction(JUMP_UNLESS_EQUAL, SPARE, 0, 0, 0));
         } else {
-            // A denial matches if any part of it is asked for.
+            // A denial matches if the request asks for any part of it.
             block.push(instruction(AND, SPARE, 0, 0, rule.access));
             block.push(instruction(JUMP_IF_EQUAL, SPARE, 0, 0, 0));
         }

@@ -1,5 +1,5 @@
-//! Execs: from a container's specification and the host's request to the process that joins the container, and to
-//! the namespaces and cgroup that the process joins. Pure; [`crate::builder`] makes the process.
+//! Execs: from a container's specification and the host's request to a process with its namespaces and
+//! cgroup. Pure; [`crate::builder`] makes the process.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::{SPEC_BYTES_MAX, SpecError};
 
-/// The parts of a container's specification that execs take. The agent keeps them for each container, since probes
+/// Parts of a container's specification for execs. The agent keeps them for each container, because probes
 /// make many execs.
 #[derive(Clone, Debug)]
 pub struct ExecTemplate {
@@ -22,13 +22,13 @@ pub struct ExecTemplate {
     filter: Option<Arc<Filter>>,
 }
 
-/// One more process of a container, and everything that the process joins.
+/// One more process of a container, with its namespaces and cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exec {
-    /// Pid, in the agent's PID namespace, of the container's first process, whose namespaces are joined.
+    /// Pid of the container's first process in the agent's PID namespace. The exec joins its namespaces.
     pub first: i32,
-    /// Kinds of namespaces to join: all that the container has of its own or shares with the pod.
+    /// Kinds of namespaces to join: the container's own, and those shared with the pod.
     pub namespaces: Vec<LinuxNamespaceType>,
     /// The container's cgroup, as a path below the mount.
     pub cgroup: PathBuf,
@@ -36,7 +36,7 @@ pub struct Exec {
     pub process: Process,
 }
 
-/// The host's part of an exec; everything else comes from the container.
+/// The host's part of an exec. Everything else comes from the container.
 #[derive(Debug, Deserialize)]
 struct ExecRequest {
     args: Vec<String>,
@@ -47,7 +47,8 @@ struct ExecRequest {
 }
 
 impl ExecTemplate {
-    /// Takes the parts of this specification, which [`crate::spec::container`] made, and the container's filter.
+    /// Takes the parts from this specification, made by [`crate::spec::container`], and the container's
+    /// filter.
     pub fn of(spec: &Spec, filter: Option<Arc<Filter>>) -> Result<ExecTemplate, SpecError> {
         let linux = spec.linux().as_ref().ok_or(SpecError::Missing("linux part"))?;
         Ok(ExecTemplate {
@@ -58,13 +59,14 @@ impl ExecTemplate {
         })
     }
 
-    /// The container's filter of system calls, which its execs get too.
+    /// The container's system call filter. Its execs get it, too.
     pub fn filter(&self) -> Option<Arc<Filter>> {
         self.filter.clone()
     }
 
-    /// An exec that joins the process `first`: the container's own process with the arguments, variables and
-    /// directory of the request, which is JSON. An empty environment or directory means the container's.
+    /// Returns an exec into the process `first`: the container's own process with the arguments, variables
+    /// and directory of the request. The request is JSON. An empty environment or directory means the
+    /// container's.
     pub fn exec(&self, request: &[u8], first: i32, terminal: bool) -> Result<Exec, SpecError> {
         if request.len() > SPEC_BYTES_MAX {
             return Err(SpecError::TooLong(request.len()));

@@ -1,6 +1,6 @@
-//! The guest's device nodes, for a privileged container: the nodes below `/dev` as devices of a specification,
-//! without those that every container gets or has a mount of its own for. This module reads `/dev` and changes
-//! nothing; [`crate::spec`] adds the devices.
+//! The guest's device nodes, for a privileged container: the nodes below `/dev` as devices of a
+//! specification, except those with a default node or a mount in every container. This module reads `/dev`
+//! and changes nothing; [`crate::spec`] adds the devices.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceBuilder, LinuxDeviceType};
 
-/// Depth of directories that are read below `/dev`: `/dev/mapper` is one, `/dev/bus/usb/001` three.
+/// Deepest directory read below `/dev`: `/dev/mapper` has depth one, `/dev/bus/usb/001` three.
 const DEPTH_MAX: usize = 4;
 
-/// Entries of `/dev` that are mounts of the container, or that the builder makes.
+/// Entries of `/dev` made by the builder or mounted in every container.
 const OWN: [&str; 11] =
     ["pts", "shm", "mqueue", "console", "ptmx", "null", "zero", "full", "random", "urandom", "tty"];
 
-/// Lists every other device node below `root`, which stands for `/dev`, by path.
+/// Lists every other device node below `root` by path. `root` stands for `/dev`.
 pub fn list(root: &Path) -> io::Result<Vec<LinuxDevice>> {
     let mut devices = Vec::new();
     let mut directories = vec![(root.to_owned(), PathBuf::from("/dev"), 0)];
@@ -27,7 +27,7 @@ pub fn list(root: &Path) -> io::Result<Vec<LinuxDevice>> {
                 continue;
             }
             let path = shown.join(entry.file_name());
-            // The entry's own metadata: links are left out.
+            // The entry's own metadata, so links are left out.
             let metadata = match entry.metadata() {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 metadata => metadata?,

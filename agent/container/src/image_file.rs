@@ -1,5 +1,5 @@
-//! Reads small files out of a container's root file system, which is hostile: links cannot lead out of it, only
-//! regular files are read, and never more than 1 MiB. [`crate::users`] parses the text.
+//! Reads small files of a container's root file system. The file system is hostile: links cannot lead out of
+//! it, and only regular files of up to 1 MiB are read. [`crate::users`] parses the text.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Longest file that is read, in bytes: /etc/passwd of the largest images has some 100 KiB.
+/// Longest readable file, in bytes. /etc/passwd of the largest images has some 100 KiB.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 /// Why a file in the image could not be read.
@@ -30,14 +30,14 @@ pub enum ImageFileError {
     TooLong(PathBuf),
 }
 
-/// The text of `path` (relative to `root`), or `None` if there is no such file. Bytes that are not
-/// UTF-8 are replaced.
+/// Returns the text of `path` (relative to `root`), or `None` if there is no such file. Invalid UTF-8 is
+/// replaced.
 pub fn read(root: &Path, path: &Path) -> Result<Option<String>, ImageFileError> {
     let failed = |source: io::Error| ImageFileError::Read { path: path.to_owned(), source };
     let directory =
         rustix::fs::openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| failed(errno.into()))?;
-    // Without NONBLOCK a named pipe in the image would hold the agent.
+    // Without NONBLOCK a named pipe in the image would block the agent.
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let fd = match rustix::fs::openat2(&directory, path, flags, Mode::empty(), resolve) {

@@ -1,5 +1,5 @@
-//! The protocol between the agent and the re-executed builder, over one unix stream socket that is the builder's
-//! standard input. This module knows the messages and builds nothing; [`crate::builder`] is the other side.
+//! The protocol between the agent and the re-executed builder, over one unix stream socket: the builder's
+//! standard input. This module has the messages and builds nothing; [`crate::builder`] is the other side.
 //!
 //! ```text
 //! agent                                   builder process          new process of the container
@@ -7,16 +7,17 @@
 //!   │ one byte + [stdin, stdout, stderr] ─────▶│                              │
 //!   │ Launch ─────────────────────────────────▶│                              │
 //!   │                                          │── clone ────────────────────▶│
-//!   │◀────────────── Failed ──────────────────────────────────────────────────│ no such mount, user, executable …
+//!   │◀────────────── Failed ──────────────────────────────────────────────────│ no such mount, user …
 //!   │◀────────────── Ready { pid } ────────────│ (Create: held; Exec: runs)   │
 //!   │ START ─────────────────────────────────────────────────────────────────▶│ (Create)
-//!   │◀────────────── ExecFailed ──────────────────────────────────────────────│ no such executable; execve refused
+//!   │◀────────────── ExecFailed ──────────────────────────────────────────────│ not found; execve refused
 //!   │◀────────────── end of stream ───────────────────────────────────────────│ execve done, or dead
 //! ```
 //!
-//! The launch and the reports are JSON, one per line: a command line would hold no more than 128 KiB of it
-//! (`MAX_ARG_STRLEN`, include/uapi/linux/binfmts.h). A filter's program follows the launch as it is. The socket closes on exec, so its end means that every process of
-//! the agent's has become the container's, or is gone.
+//! The launch and the reports are JSON, one per line. A command line would be too short: it holds at most 128
+//! KiB (`MAX_ARG_STRLEN`, include/uapi/linux/binfmts.h). A filter's program follows the launch as raw bytes.
+//! The socket closes on exec. Its end therefore means that each of the agent's processes there has executed
+//! its program, or is gone.
 
 use std::fmt::Display;
 use std::io::{self, BufRead, IoSlice, IoSliceMut, Write};
@@ -36,32 +37,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::exec::Exec;
 
-/// The re-executed binary's argument.
+/// Argument of the re-executed binary.
 pub const ARGUMENT: &str = "container-init";
 
-/// Longest report line, in bytes: the sender cuts messages that would be longer, and the reader refuses them.
+/// Longest report line, in bytes. The sender cuts longer messages, and the reader refuses them.
 pub const REPORT_BYTES_MAX: usize = 16 * 1024;
 
 /// Longest message within a report, in characters.
 const MESSAGE_CHARS_MAX: usize = 2000;
 
-/// What the agent sends to have a held process execute its program.
+/// Message from the agent to make a held process execute its program.
 pub const START: &[u8] = b"\n";
 
-/// The process that the builder makes.
+/// Request for one process, from the agent to the builder.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// A container, or one more process in it.
     pub kind: LaunchKind,
-    /// The listening unix socket that a terminal's master side is sent to; set if and only if there is a terminal.
+    /// Listening unix socket for a terminal's master side. Set if and only if the process has a terminal.
     pub console_socket: Option<PathBuf>,
     /// The process's own limits.
     pub limits: Vec<ProcessLimit>,
-    /// The process's filter of system calls.
+    /// The process's system call filter.
     pub filter: Option<Arc<Filter>>,
 }
 
-/// A launch's line.
+/// The JSON line of a launch.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<Kind> {
@@ -71,7 +72,7 @@ struct Line<Kind> {
     filter: Option<FilterFollows>,
 }
 
-/// The filter whose program follows the line.
+/// Announces a filter. Its program follows the line.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FilterFollows {
@@ -88,20 +89,21 @@ pub enum LaunchKind {
     Exec(Box<Exec>),
 }
 
-/// A limit of a process: what setrlimit(2) takes.
+/// A limit of a process, in the terms of setrlimit(2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessLimit {
-    /// The resource that is limited.
+    /// The limited resource.
     pub resource: PosixRlimitType,
     /// The limit in force.
     pub soft: u64,
-    /// The limit up to which the process itself may raise the one in force.
+    /// Maximum for `soft` if the process itself raises it.
     pub hard: u64,
 }
 
 impl ProcessLimit {
-    /// The limits of the process's specification, in its order: the last one of a resource is in force.
+    /// The limits of the process's specification, in its order. If a resource is listed twice, the last limit
+    /// wins.
     pub fn of(process: &Process) -> Vec<ProcessLimit> {
         let limits = process.rlimits().iter().flatten();
         let own = limits.map(|limit| ProcessLimit {
@@ -114,7 +116,7 @@ impl ProcessLimit {
 }
 
 impl Launch {
-    /// The launch as the builder reads it.
+    /// Returns the launch as bytes for the builder.
     pub fn message(&self) -> io::Result<Vec<u8>> {
         let follows =
             |filter: &Arc<Filter>| FilterFollows { bytes: filter.program.len(), flags: filter.flags };
@@ -148,7 +150,7 @@ fn read_filter(follows: FilterFollows, from: &mut impl BufRead) -> io::Result<Fi
     Ok(Filter { program, flags: follows.flags })
 }
 
-/// A report of the builder, or of the container's first process.
+/// A report from the builder or from the new process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// The process exists, with this pid in the agent's PID namespace.
@@ -158,7 +160,7 @@ pub enum Report {
     },
     /// The process could not be built.
     Failed(Failure),
-    /// The process was built and released, and the kernel refused its executable.
+    /// The process was built and released, but the kernel refused its executable.
     ExecFailed(Failure),
 }
 
@@ -172,12 +174,12 @@ pub struct Failure {
     pub message: String,
 }
 
-/// The sorts of failures that callers distinguish (exit codes 127 and 126 of a shell).
+/// The kinds of failures that callers distinguish (exit codes 127 and 126 of a shell).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FailureKind {
-    /// There is no such executable, or the interpreter that the executable names is missing.
+    /// The executable, or the interpreter named in it, does not exist.
     ExecutableNotFound,
-    /// The executable is there and may not be executed, or cannot be.
+    /// The executable exists, but executing it is forbidden or impossible.
     ExecutableNotRunnable,
     /// Anything else.
     Other,
@@ -189,7 +191,7 @@ impl Failure {
         Failure { kind, message: cut(message) }
     }
 
-    /// A step that failed, and the kernel's reason in words.
+    /// A failed step, and the kernel's reason in words.
     pub fn at(step: impl Display, error: &io::Error) -> Failure {
         let reason = match error.raw_os_error() {
             Some(number) => Errno::from_raw(number).desc().to_owned(),
@@ -252,10 +254,10 @@ fn send_fds(socket: &UnixStream, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives up to three descriptors that came with one byte; `None` at the end of the stream. Bytes behind that one
+/// Receives up to three descriptors sent with one byte; `None` at the end of the stream. Bytes after that one
 /// stay in the socket.
 ///
-/// A terminal's master side comes from a console socket in this way too.
+/// A console socket receives a terminal's master side in this way, too.
 pub fn receive_fds(socket: impl AsFd) -> io::Result<Option<Vec<OwnedFd>>> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

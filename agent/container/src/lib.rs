@@ -1,11 +1,12 @@
-//! OCI containers inside the guest: the specification of a container ([`spec`]) and of a further process ([`exec`]), the users of an image
-//! ([`users`]), how processes are made, and cgroups ([`cgroup`], [`limits`], [`devices`]).
+//! OCI containers inside the guest: the specification of a container ([`spec`]) and of a further process
+//! ([`exec`]), the users of an image ([`users`]), how processes are made, and cgroups ([`cgroup`],
+//! [`limits`], [`devices`]).
 //!
-//! A process is made by a short-lived re-execution of the agent's own binary ([`builder`]), since forking is not safe in a process with
-//! threads or a runtime. The agent talks to it over one socket ([`launch`]). What the new process does before it executes its program is in
-//! [`inside`].
+//! A short-lived re-execution of the agent's own binary makes each process ([`builder`]), because forking is
+//! not safe in a process with threads or a runtime. The agent talks to it over one socket ([`launch`]).
+//! [`inside`] has the new process's steps before it executes its program.
 //!
-//! This crate knows no Tokio and no RPC, and it holds no state: the agent does.
+//! This crate has no Tokio and no RPC, and it holds no state: the agent does.
 
 #![deny(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! A container's limits: values written to files of its cgroup (v2), all of them or none. Here limits are names and
-//! text; the host knows their meaning (`runtime/spec`).
+//! A container's limits: values for files of its cgroup (v2). Either all are written or none. Here limits are
+//! names and text; the host knows their meaning (`runtime/spec`).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use crate::cgroup::Cgroup;
 
 const MEMORY_MAX: &str = "memory.max";
 
-/// Why limits were not set. Files that had been written have their old values again.
+/// Why limits were not set. Files written before the failure have their old values again.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitError {
     /// The name is not a plain file name.
@@ -27,25 +27,23 @@ pub enum LimitError {
     Refused {
         /// Name of the file.
         file: String,
-        /// The value that was written.
+        /// The refused value.
         value: String,
         /// The kernel's answer.
         source: io::Error,
     },
     /// The kernel would kill processes until the rest fits (`memory_max_write`, mm/memcontrol.c).
-    #[error(
-        "memory.max: {limit} bytes are less than the {used} that the container uses and cannot give back"
-    )]
+    #[error("memory.max: {limit} bytes are less than the {used} still in use after reclaiming; ask for more")]
     BelowUse {
         /// The limit asked for, in bytes.
         limit: u64,
-        /// Bytes in use after the kernel has reclaimed what it could.
+        /// Bytes in use after the kernel reclaimed as much as it could.
         used: u64,
     },
 }
 
-/// Writes the files of a container that runs. A memory limit below what the container uses is refused after an
-/// attempt to reclaim the rest, since the kernel would kill processes.
+/// Writes the files of a running container. First tries to reclaim memory beyond a new memory limit. If the
+/// container still uses more, the limit is refused, because the kernel would kill processes.
 pub fn change(cgroup: &Cgroup, files: &BTreeMap<String, String>) -> Result<(), LimitError> {
     if let Some(limit) = files.get(MEMORY_MAX).and_then(|text| text.parse().ok()) {
         reclaim(cgroup.directory(), limit)?;
@@ -58,7 +56,7 @@ pub fn apply(cgroup: &Cgroup, files: &BTreeMap<String, String>) -> Result<(), Li
     let mut written = Vec::new();
     for (file, value) in files {
         let path = cgroup.directory().join(checked(file)?);
-        // A file that cannot be read holds no limit, and has nothing to restore.
+        // An unreadable file holds no limit, so there is nothing to restore.
         let before = fs::read_to_string(&path).ok();
         if let Err(error) = write(&path, value) {
             for (path, before) in written.into_iter().rev() {
@@ -92,18 +90,19 @@ fn checked(file: &str) -> Result<&str, LimitError> {
     Ok(file)
 }
 
-/// Writes a file that is there. Below the mount only the kernel makes files, and a test's directory behaves alike.
+/// Writes an existing file. In a cgroup's mount only the kernel makes files, and a test's directory behaves
+/// alike.
 fn write(path: &Path, value: &str) -> io::Result<()> {
     fs::OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
 }
 
-/// Reclaims what the container uses beyond `limit`, or fails where the kernel cannot.
+/// Reclaims the container's memory beyond `limit`, or fails if the kernel cannot.
 fn reclaim(directory: &Path, limit: u64) -> Result<(), LimitError> {
     let used = || fs::read_to_string(directory.join("memory.current")).ok()?.trim().parse::<u64>().ok();
     let Some(excess) = used().and_then(|used| used.checked_sub(limit)).filter(|&excess| excess > 0) else {
         return Ok(());
     };
-    // EAGAIN where the kernel reclaimed less; the usage afterwards decides.
+    // EAGAIN if the kernel reclaimed less. The usage afterwards decides.
     let _ = write(&directory.join("memory.reclaim"), &excess.to_string());
     match used() {
         Some(used) if used > limit => Err(LimitError::BelowUse { limit, used }),

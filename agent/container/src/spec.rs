@@ -1,6 +1,6 @@
-//! From the specification that the host sends to the one that the builder gets: root, user, cgroup and namespaces,
-//! which only the guest knows, are filled in, and parts that the guest does not support are refused by name. Pure;
-//! [`crate::builder`] builds the container.
+//! Turns the host's specification into the builder's. The guest fills in root, user, cgroup and namespaces,
+//! because only it knows them, and refuses unsupported parts by name. Pure; [`crate::builder`] builds the
+//! container.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use oci_spec::runtime::{
 
 use crate::users::ResolvedUser;
 
-/// Longest specification, in bytes: the largest pods' are some tens of KiB.
+/// Longest specification, in bytes. The largest pods have some tens of KiB.
 pub(crate) const SPEC_BYTES_MAX: usize = 2 * 1024 * 1024;
 
 /// Why a specification is refused.
@@ -23,7 +23,7 @@ pub enum SpecError {
     /// A part is missing.
     #[error("the specification has no {0}")]
     Missing(&'static str),
-    /// A part that the guest does not support.
+    /// A part without support in the guest.
     #[error("{0} is not supported in the guest")]
     Unsupported(&'static str),
     /// A part is not valid.
@@ -39,14 +39,14 @@ pub enum SpecError {
     TooLong(usize),
 }
 
-/// The parts of a specification that the guest fills in.
+/// Parts of a specification filled in by the guest.
 #[derive(Clone, Copy, Debug)]
 pub struct GuestParts<'a> {
     /// The mounted root file system.
     pub rootfs: &'a Path,
     /// Path of the container's cgroup below the mount.
     pub cgroup: &'a str,
-    /// User that the process runs as.
+    /// The process's user.
     pub user: &'a ResolvedUser,
     /// Whether the process has a terminal.
     pub terminal: bool,
@@ -54,7 +54,7 @@ pub struct GuestParts<'a> {
     pub pid_namespace: Option<&'a Path>,
     /// The user namespace to join.
     pub user_namespace: Option<&'a Path>,
-    /// Device nodes beside the default ones and the specification's.
+    /// Device nodes besides the default ones and the specification's.
     pub devices: &'a [LinuxDevice],
 }
 
@@ -95,7 +95,7 @@ fn join(linux: &mut Linux, typ: LinuxNamespaceType, path: &Path) -> Result<(), S
     Ok(())
 }
 
-/// Adds devices whose paths the specification's own do not have.
+/// Adds the devices, except those with a path already in the specification.
 fn add_devices(linux: &mut Linux, devices: &[LinuxDevice]) {
     if devices.is_empty() {
         return;
@@ -114,16 +114,16 @@ fn add_devices(linux: &mut Linux, devices: &[LinuxDevice]) {
 pub struct DiskNode<'a> {
     /// Path in the container.
     pub path: &'a Path,
-    /// Owner, as the container has users.
+    /// Owner, as a user id in the container.
     pub uid: u32,
-    /// Group, as the container has groups.
+    /// Group, as a group id in the container.
     pub gid: u32,
     /// Mode.
     pub mode: u32,
 }
 
-/// Adds a disk with the kernel's device `number`: a node, and rules that allow `permissions` through any node of the
-/// disk, and no more. Where nodes cannot be made, `source` is mounted at the node's path.
+/// Adds a disk with the kernel's device `number`: a node, and rules to allow exactly `permissions` through
+/// any node of the disk. Where nodes cannot be made, `source` is mounted at the node's path.
 pub fn add_block_device(
     spec: &mut Spec,
     node: &DiskNode<'_>,
@@ -137,14 +137,14 @@ pub fn add_block_device(
     let linux = spec.linux_mut().as_mut().ok_or(SpecError::Missing("linux part"))?;
     let mut resources = linux.resources().clone().unwrap_or_default();
     let mut rules = resources.devices().clone().unwrap_or_default();
-    // The last rule that matches decides.
+    // The last matching rule decides.
     for (allow, access) in [(false, "rwm"), (true, permissions)] {
         let rule = LinuxDeviceCgroupBuilder::default().allow(allow).typ(LinuxDeviceType::B);
         rules.push(rule.major(major).minor(minor).access(access).build().map_err(failed)?);
     }
     resources.set_devices(Some(rules));
     linux.set_resources(Some(resources));
-    // The disk takes the place of the guest's own node at that path.
+    // The disk replaces the guest's own node at that path.
     let mut devices = linux.devices().clone().unwrap_or_default();
     devices.retain(|known| known.path() != path);
     let Some(source) = source else {
@@ -164,7 +164,7 @@ pub fn add_block_device(
     Ok(())
 }
 
-/// The user with the image's groups and those that the pod adds.
+/// The user with the image's groups and the pod's additional groups.
 fn user(asked: &User, resolved: &ResolvedUser) -> Result<User, SpecError> {
     let mut groups = resolved.groups.clone();
     for gid in asked.additional_gids().iter().flatten() {

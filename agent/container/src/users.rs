@@ -1,12 +1,12 @@
-//! The user that a container runs as: a user string looked up in the image's passwd and group files.
+//! A container's user: a user string looked up in the image's passwd and group files.
 //!
-//! Pure. The files are hostile: a malformed line is skipped as if it were absent, and the caller bounds the files'
-//! size ([`crate::image_file`]). Formats: passwd(5), group(5).
+//! Pure. The files are hostile. A malformed line is skipped as if it were absent, and the caller bounds the
+//! files' size ([`crate::image_file`]). Formats: passwd(5), group(5).
 
-/// The largest user or group id: the kernel keeps -1 for "none", and ids above are refused elsewhere.
+/// Largest user or group id. The kernel reserves -1 for "none", and ids above are refused elsewhere.
 const ID_MAX: u32 = i32::MAX as u32;
 
-/// Most supplementary groups, `NGROUPS_MAX` of `include/uapi/linux/limits.h`; more are cut.
+/// Most supplementary groups, `NGROUPS_MAX` of `include/uapi/linux/limits.h`. More are cut.
 const GROUPS_MAX: usize = 65536;
 
 /// A user string, resolved.
@@ -16,20 +16,21 @@ pub struct ResolvedUser {
     pub uid: u32,
     /// Primary group id.
     pub gid: u32,
-    /// The primary group, and with [`GroupsPolicy::Merge`] every group whose member list names the user; each once.
+    /// The primary group. With [`GroupsPolicy::Merge`] also each group with the user in its member list. Each
+    /// once.
     pub groups: Vec<u32>,
 }
 
-/// Why a user string means nobody in this image.
+/// Why a user string is not valid for this image.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UserError {
-    /// A name that passwd does not have.
+    /// A name without an entry in passwd.
     #[error("user `{0}` is not in the image's /etc/passwd")]
     UnknownUser(String),
-    /// A group name that the group file does not have.
+    /// A group name without an entry in the group file.
     #[error("group `{0}` is not in the image's /etc/group")]
     UnknownGroup(String),
-    /// A number beyond what the kernel takes.
+    /// A number beyond the kernel's range.
     #[error("id {0} is beyond {ID_MAX}")]
     IdTooLarge(u64),
 }
@@ -47,10 +48,10 @@ struct GroupEntry<'a> {
     members: &'a str,
 }
 
-/// Groups that a user is in, beside the primary one and those that the pod adds.
+/// Groups of a user in addition to the primary one and those of the pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupsPolicy {
-    /// The groups that the image's group file gives the user.
+    /// The user's groups from the image's group file.
     Merge,
     /// No others.
     Strict,
@@ -58,7 +59,7 @@ pub enum GroupsPolicy {
 
 /// Resolves `""`, `"1000"`, `"1000:100"`, `"name"` or `"name:group"`.
 ///
-/// A number needs no entry. Without a group the primary group is the entry's, or 0.
+/// A number needs no entry. Without a group in the string the primary group is the entry's, or 0.
 pub fn resolve(
     user: &str,
     passwd: &str,
@@ -124,7 +125,7 @@ fn number(text: &str) -> Result<Option<u32>, UserError> {
     }
 }
 
-/// A line may end early, as other runtimes have it: what is not there is 0 or empty.
+/// A line may end early, as in other runtimes. Missing fields are 0 or empty.
 fn passwd_entries(text: &str) -> impl Iterator<Item = PasswdEntry<'_>> {
     text.lines().filter_map(|line| {
         let mut fields = line.split(':');
