@@ -1,5 +1,6 @@
-//! Free memory that goes back to the host: binds the balloon, whose driver reports the kernel's free pages from then on. This
-//! module never takes memory from anyone, and a guest whose balloon cannot be bound keeps what it has once touched.
+//! Returns free memory to the host. This module binds the balloon, and its driver then reports the kernel's
+//! free pages. It never takes memory from a process. If the balloon cannot be bound, the guest keeps all
+//! memory it has touched.
 
 use std::fs;
 use std::time::Duration;
@@ -8,21 +9,22 @@ use agent_container::launch::Failure;
 
 use crate::slots::{SlotError, Slots};
 
-/// How long after the pod is configured: what its first containers need is not given back a moment before.
+/// Delay after the pod is configured, so that memory is not returned just before the first containers need
+/// it.
 const BIND_AFTER: Duration = Duration::from_secs(10);
 
-/// The smallest runs of free pages that the kernel reports, as a power of two (mm/page_reporting.c). The kernel's own choice, 2
-/// MiB, leaves most of what a boot has touched and freed.
+/// Smallest run of free pages to report, as a power of two (mm/page_reporting.c). The kernel's default, 2
+/// MiB, would keep most of the memory touched and freed by a boot.
 const ORDER: &str = "4";
 
-/// The setting, which the kernel reads when the driver is bound and afterwards.
+/// File of this setting. The kernel reads it when the driver is bound, and later again.
 const ORDER_FILE: &str = "/sys/module/page_reporting/parameters/page_reporting_order";
 
-/// Binds the balloon in this slot in a while.
+/// Binds the balloon in this slot after a delay.
 pub(crate) fn bind_later(slot: u32) {
     tokio::spawn(async move {
         tokio::time::sleep(BIND_AFTER).await;
-        // The driver is set up in the call, beside the one thread that serves.
+        // Binding sets up the driver, so it must not block the serving thread.
         match tokio::task::spawn_blocking(move || bind(slot)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {

@@ -1,9 +1,10 @@
-//! One program of a packet filter that the kernel has compiled, for as long as somebody holds it.
+//! Holds one program of a packet filter, compiled by the kernel.
 //!
-//! The kernel keeps compiled programs together, in areas of 2 MiB that it fills with traps when it takes them (`bpf_prog_pack` of
-//! kernel/bpf/core.c) and gives back with the last program in them. A guest's first program, a container's seccomp filter, would
-//! have each clone of a template write all of such an area. With a program in the template, the area is a part of it, and a clone
-//! writes the pages of its own programs.
+//! The kernel packs compiled programs into areas of 2 MiB. It fills an area with traps when it allocates it
+//! (`bpf_prog_pack` of kernel/bpf/core.c) and frees it with its last program. Without this module a guest's
+//! first program would be a container's seccomp filter, and each clone of a template would write all of such
+//! an area. With a program in the template, the area belongs to the template, and a clone only writes the
+//! pages of its own programs.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,7 +14,7 @@ use socket2::{Domain, SockFilter, Socket, Type};
 /// `BPF_RET | BPF_K`: return the constant (linux/bpf_common.h).
 const RETURN: u16 = 0x06;
 
-/// Makes a socket that drops whatever it gets, and so holds a compiled program.
+/// Makes a socket with a filter. It drops every packet, and keeps the compiled program alive.
 pub(crate) fn hold() -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::UNIX, Type::DGRAM, None)?;
     socket.attach_filter(&[SockFilter::new(RETURN, 0, 0, 0)])?;

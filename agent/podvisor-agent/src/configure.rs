@@ -1,5 +1,6 @@
-//! ConfigurePod: the first call to a booted guest gives it a name, files, a clock, a random seed, namespaces, a
-//! network and a scratch disk. The pod is configured once: [`crate::rpc`] refuses a second call.
+//! ConfigurePod: the first call to a booted guest. It brings a name, files, a clock, a random seed,
+//! namespaces, a network and a scratch disk. The pod is configured once; [`crate::rpc`] refuses a second
+//! call.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -25,7 +26,7 @@ use crate::processors;
 use crate::sysctl;
 use crate::user_namespace::{UserNamespace, UserNamespaceError};
 
-/// The pod's /dev/shm when the host names no size: what other runtimes give.
+/// Size of the pod's /dev/shm if the host names none, as in other runtimes.
 const SHM_BYTES: u64 = 64 * 1024 * 1024;
 
 /// Why the pod could not be configured.
@@ -60,13 +61,13 @@ pub(crate) enum ConfigureError {
 }
 
 impl ConfigureError {
-    /// Whether the request is at fault: another one would have succeeded.
+    /// Returns true if the request is at fault: another request would have succeeded.
     pub(crate) fn is_invalid_request(&self) -> bool {
         matches!(self, Self::NoSeed | Self::HostName(_) | Self::SysctlName(_) | Self::Sysctl { .. })
     }
 }
 
-/// Configures the pod. The random seed comes first: nothing that draws random numbers runs before it.
+/// Configures the pod. The random seed comes first, so that nothing draws random numbers before it.
 pub(crate) async fn run(
     pod: &Pod,
     request: &ConfigurePodRequest,
@@ -82,7 +83,7 @@ pub(crate) async fn run(
         enter_network(pod, &devices).await?;
     }
     if pod.restored || request.user_namespace.is_some() {
-        // A network of its own has limits of its own, which began as the kernel makes them.
+        // A new network namespace starts with the kernel's default limits.
         limits.raise();
     }
     limit_tasks(request.pids_max, limits.threads())?;
@@ -104,8 +105,8 @@ pub(crate) async fn run(
     Ok(response)
 }
 
-/// Makes the pod's user namespace, if the request asks for one, and enters the network that belongs to it. Returns
-/// the guest's user and group that are root in the pod.
+/// Makes the pod's user namespace, if the request asks for one, and enters its network. Returns the guest's
+/// user and group of the pod's root.
 async fn enter_user_namespace(
     pod: &Pod,
     request: &ConfigurePodRequest,
@@ -117,13 +118,13 @@ async fn enter_user_namespace(
     made.enter()?;
     network::loopback_up().await?;
     let root = made.root();
-    // The cell is empty: a pod is configured once.
+    // The cell is empty, because a pod is configured once.
     let _ = pod.user_namespace.set(made);
     Ok(root)
 }
 
-/// Enters a network that the pod alone has. The kernel gave the first one its secret when it booted, and all clones of a
-/// template would have the same (`hash_mix` of `struct net`).
+/// Enters a network namespace of the pod's own. The boot's namespace has a secret from boot time, and all
+/// clones of a template would share it (`hash_mix` of `struct net`).
 async fn enter_network(pod: &Pod, devices: &[String]) -> Result<(), ConfigureError> {
     let prepared = pod.prepared.get().and_then(|prepared| prepared.network.as_ref());
     let made = match prepared {
@@ -144,17 +145,18 @@ fn seed(bytes: &[u8]) -> Result<(), ConfigureError> {
     syscall::add_entropy(random.as_fd(), bytes).map_err(ConfigureError::Seed)
 }
 
-/// The limits of a guest that may grow to this size, or that keeps the size it has.
+/// Limits of a guest with this maximum of memory, or with its current memory if that is more.
 fn kernel_limits(memory_max_bytes: u64) -> KernelLimits {
     KernelLimits::of(memory_max_bytes.max(kernel_limits::memory_bytes()))
 }
 
-/// The threads that containers leave to the agent and the kernel, of so many: without any the agent could not answer.
+/// Number of threads reserved for the agent and the kernel, out of all. Without a reserve the agent could not
+/// answer.
 fn reserved(threads: u64) -> u64 {
     (threads / 8).clamp(32, 1024).min(threads / 2)
 }
 
-/// Limits the tasks of all containers together; a limit of 0 is none but the guest's own.
+/// Limits the tasks of all containers together. With a limit of 0 only the guest's own limit applies.
 fn limit_tasks(pids_max: u64, threads: u64) -> Result<(), ConfigureError> {
     let most = threads - reserved(threads);
     let limit = if pids_max == 0 { most } else { pids_max.min(most) };
@@ -162,7 +164,7 @@ fn limit_tasks(pids_max: u64, threads: u64) -> Result<(), ConfigureError> {
     write(&path, limit.to_string().as_bytes())
 }
 
-/// Writes the files that containers have mounted.
+/// Writes the files for the containers' mounts.
 fn write_files(request: &ConfigurePodRequest, root: (u32, u32)) -> Result<(), ConfigureError> {
     let hostname = format!("{}\n", request.hostname);
     let failed = |path: &'static str| move |source| ConfigureError::File { path: path.into(), source };
@@ -177,8 +179,8 @@ fn write_files(request: &ConfigurePodRequest, root: (u32, u32)) -> Result<(), Co
     Ok(())
 }
 
-/// Brings up the pod's processors on a thread of its own: the kernel takes milliseconds for each, and nothing has to
-/// wait for them.
+/// Brings up the pod's processors on a separate thread. The kernel takes milliseconds for each, and nothing
+/// needs to wait for them.
 fn online_processors(wanted: u32) {
     let bring_up = move || {
         if let Err(error) = processors::set_online(wanted) {

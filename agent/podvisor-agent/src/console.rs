@@ -1,5 +1,5 @@
-//! A terminal's way from the container that makes it to the agent: a unix socket on which the master side arrives as
-//! a descriptor. [`crate::streams`] moves the terminal's bytes afterwards.
+//! Receives a terminal from its container: its master side arrives as a descriptor on a unix socket.
+//! [`crate::streams`] moves the terminal's bytes afterwards.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use rustix::pty::OpenptFlags;
 use tokio::net::UnixListener;
 
-/// How long the terminal may take. The builder sends it before it reports, so it is there already.
+/// Timeout for the terminal. The builder sends it before its report, so it has already arrived.
 const ARRIVE: Duration = Duration::from_secs(5);
 
-/// A socket that one terminal comes through. Dropping it removes the file.
+/// Socket for one terminal. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct ConsoleSocket {
     listener: UnixListener,
@@ -28,8 +28,8 @@ impl ConsoleSocket {
         &self.path
     }
 
-    /// Receives the master side, and gives the other side to the process's user. Its group stays that of all terminals, as which
-    /// programs write to others' terminals.
+    /// Receives the master side, and gives the other side to the process's user. It keeps the group of all
+    /// terminals, because programs write to others' terminals through it.
     pub(crate) async fn receive(self, uid: u32) -> io::Result<OwnedFd> {
         let arrival = async {
             let (connection, _) = self.listener.accept().await?;
@@ -55,7 +55,7 @@ impl ConsoleSocket {
 
 impl Drop for ConsoleSocket {
     fn drop(&mut self) {
-        // The container's removal takes the whole directory.
+        // The container's removal removes the whole directory.
         let _ = std::fs::remove_file(&self.path);
     }
 }

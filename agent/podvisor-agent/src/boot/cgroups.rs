@@ -1,5 +1,5 @@
-//! The guest's cgroups: the agent in a leaf of its own, and a pod slice with every controller, below which all
-//! containers are. This step sets no limit; [`agent_container::limits`] does, for each container.
+//! The guest's cgroups: one for the agent itself, and a pod slice with every controller for all containers.
+//! This step sets no limits; [`agent_container::limits`] sets them for each container.
 
 use std::fs;
 use std::io;
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use agent_container::cgroup::CGROUP_ROOT;
 use proto_agent::guest_path::CGROUP_PARENT;
 
-/// Name of the agent's own cgroup: the root then has no process besides the kernel's threads.
+/// Name of the agent's own cgroup. It leaves only the kernel's threads in the root.
 const AGENT: &str = "agent";
 
-/// A cgroup file or directory that could not be made or written.
+/// Failed to create or write a cgroup file or directory.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot set up the cgroup {path}")]
 pub(crate) struct CgroupError {
@@ -30,7 +30,7 @@ pub(super) fn run() -> Result<(), CgroupError> {
     enable_all(&pod)
 }
 
-/// Gives a cgroup's children every controller that it has itself.
+/// Enables all of a cgroup's controllers for its children.
 fn enable_all(cgroup: &Path) -> Result<(), CgroupError> {
     let file = cgroup.join("cgroup.controllers");
     let controllers = fs::read_to_string(&file).map_err(|source| CgroupError { path: file, source })?;

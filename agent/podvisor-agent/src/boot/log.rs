@@ -1,5 +1,5 @@
-//! The agent's log, on standard error, which is the guest's console. Each byte on the serial port is an exit to the
-//! VMM, so only warnings and errors are logged unless `podvisor.log=` on the kernel's command line names another
+//! The agent's log, on standard error, the guest's console. Each byte on the serial port is an exit to the
+//! VMM, so only warnings and errors are logged. `podvisor.log=` on the kernel's command line selects another
 //! level.
 
 use tracing::Level;
@@ -14,7 +14,7 @@ pub(super) fn run() {
         .without_time()
         .with_target(false)
         .with_writer(std::io::stderr);
-    // The logger is set here alone, so this succeeds.
+    // Only this function sets the logger, so it succeeds.
     let _ = log.try_init();
 }
 

@@ -1,6 +1,6 @@
-//! The steps before the agent serves: mounts, logging, cgroups, settings that keep an idle guest idle, and a host
-//! name. One file per step, in this order; a step that fails is fatal. Booting knows nothing of the pod:
-//! [`crate::configure`] comes later, with the host's first call.
+//! The steps before the agent serves: mounts, logging, cgroups, settings for an idle guest, and a host name.
+//! Each step has a file, and they run in this order. A failed step is fatal. Booting knows nothing of the
+//! pod; [`crate::configure`] comes later, with the host's first call.
 
 mod cgroups;
 mod idle;
@@ -32,16 +32,16 @@ pub(crate) fn run() -> Result<(), BootError> {
     nix::unistd::sethostname(HOST_NAME).map_err(BootError::HostName)
 }
 
-/// The one step that an execution repeats whose guest was booted by another.
+/// Repeats the one step needed after restoring a guest: the logger of the new execution.
 pub(crate) fn restored() {
     log::run();
 }
 
-/// Writes the reason why the agent ends to the console, where the VMM keeps its last lines.
+/// Writes the reason for the agent's end to the console. The VMM keeps the console's last lines.
 pub(crate) fn fatal(reason: &str) {
     let text = format!("podvisor-agent: fatal: {reason}\n");
     let console = std::fs::OpenOptions::new().write(true).open("/dev/console");
-    // Before /dev is mounted there is only the standard error that the kernel gave.
+    // Before /dev is mounted, only the kernel's standard error is available.
     let written = console.and_then(|mut console| console.write_all(text.as_bytes()));
     if written.is_err() {
         eprint!("{text}");

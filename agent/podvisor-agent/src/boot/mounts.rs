@@ -1,5 +1,5 @@
-//! First step: mounts the kernel's file systems, and `/run`, the only writable place of the guest's root. Images,
-//! disks and shared directories are mounted later, as containers need them.
+//! First step: mounts the kernel's file systems, and `/run`, the only writable place of the guest's root.
+//! Images, disks and shared directories are mounted later, when a container needs them.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -8,7 +8,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::mount::MsFlags;
 
-/// A mount that failed: the root image or the kernel does not fit the agent.
+/// A failed mount: the root image or the kernel does not fit the agent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MountError {
     #[error("cannot mount {kind} on {target}")]
@@ -40,8 +40,9 @@ fn table() -> [Mount; 6] {
             flags: MsFlags::MS_NOSUID | MsFlags::MS_NODEV,
             data: "mode=0755",
         },
-        // A container that mounts its own cgroups may change what is below its cgroup, and not its own limits. Protection of memory
-        // (`memory.min`, `memory.low`) counts for all below.
+        // `nsdelegate`: a container with its own cgroup mount may change cgroups below its own, but not its
+        // own limits. `memory_recursiveprot`: memory protection (`memory.min`, `memory.low`) also applies to
+        // all cgroups below.
         Mount {
             kind: "cgroup2",
             target: "/sys/fs/cgroup",
@@ -51,7 +52,7 @@ fn table() -> [Mount; 6] {
     ]
 }
 
-/// Directories that the agent keeps below `/run`.
+/// The agent's directories below `/run`.
 const DIRECTORIES: [&str; 4] =
     ["/run/podvisor", "/run/podvisor/pod", "/run/podvisor/images", "/run/podvisor/containers"];
 
@@ -67,7 +68,7 @@ pub(super) fn run() -> Result<(), MountError> {
             mount.flags,
             Some(mount.data),
         ) {
-            // The kernel mounts /dev itself where CONFIG_DEVTMPFS_MOUNT is set.
+            // The kernel mounts /dev itself if CONFIG_DEVTMPFS_MOUNT is set.
             Ok(()) | Err(Errno::EBUSY) => {}
             Err(source) => return Err(MountError::Mount { kind: mount.kind, target: mount.target, source }),
         }

@@ -1,21 +1,22 @@
-//! The control law of the guest's clock: from how far the clock is off to what is done about it. Pure; time comes in as numbers.
+//! The control law of the guest's clock: from an offset to a correction. Pure; time comes in as numbers.
 //!
 //! ```text
 //!   far off ──────────▶ a step, and the rate as learnt
-//!   off ──────────────▶ rate = learnt + half of what would close the offset by the next look
+//!   off ──────────────▶ rate = learnt + half of the rate to close the offset by the next look
 //!   within the error ─▶ rate = learnt
 //! ```
 //!
-//! The offset is the host's clock less the guest's. The law is a proportional and an integral part: of the rate that would
-//! close the offset until the next look, it applies a half and learns a sixteenth, which is the integral part's square of
-//! a half, for a loop that swings not at all and closes a quarter of what is left at each look.
+//! The offset is the host's clock less the guest's. The law has a proportional and an integral part. Let the
+//! closing rate be the rate to close the offset until the next look. The law applies half of it and learns a
+//! sixteenth. A sixteenth is a quarter of the square of a half, so the loop is critically damped: it does not
+//! oscillate, and each look closes a quarter of the remaining offset.
 
 use std::time::Duration;
 
-/// An offset from which on the clock is stepped, as NTP's daemons do (`STEPT` of RFC 5905). Programs notice a step, but
-/// slewing would take longer than anybody waits.
+/// Offset from which the clock is stepped, the same as in NTP daemons (`STEPT` of RFC 5905). Programs notice
+/// a step, but slewing a larger offset would take too long.
 const STEP_NS: i64 = 128_000_000;
-/// The kernel's own bound of a rate (`MAXFREQ` of include/linux/timex.h), in nanoseconds per second.
+/// The kernel's limit of a rate (`MAXFREQ` of include/linux/timex.h), in nanoseconds per second.
 pub(super) const RATE_MAX: i64 = 500_000;
 
 const NS_PER_SECOND: i128 = 1_000_000_000;
@@ -31,18 +32,19 @@ pub(super) struct Correction {
     pub(super) rate: i64,
 }
 
-/// The law, with all that it has learnt.
+/// The law's state.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Law {
-    /// The rate by which the host's clock is faster than the guest's hardware, in nanoseconds per second.
+    /// Rate of the host's clock beyond the guest's hardware, in nanoseconds per second.
     learnt: i64,
 }
 
 impl Law {
-    /// The correction for an offset that was measured with this error, `since` the last correction.
+    /// Returns the correction for a measured offset with its error. `since` is the time since the last
+    /// correction.
     pub(super) fn correct(&mut self, offset_ns: i64, error_ns: i64, since: Duration) -> Correction {
         if offset_ns.saturating_abs() >= STEP_NS {
-            // The host was suspended, or its clock set: this offset says nothing of rates.
+            // The host was suspended, or its clock was set. Such an offset does not depend on rates.
             return Correction { step_ns: offset_ns, rate: self.learnt };
         }
         if offset_ns.saturating_abs() <= error_ns {
@@ -51,7 +53,8 @@ impl Law {
         let closing = closing_rate(offset_ns, since);
         let rate = self.learnt + closing / APPLIED;
         if rate.abs() > RATE_MAX {
-            // Nothing is learnt meanwhile: the offset is from before, and what it grows to is our own doing.
+            // Nothing is learnt while the rate is at its limit. The remaining offset is old, and its growth
+            // is our own doing.
             return Correction { step_ns: 0, rate: rate.clamp(-RATE_MAX, RATE_MAX) };
         }
         self.learnt = (self.learnt + closing / LEARNT).clamp(-RATE_MAX, RATE_MAX);
@@ -59,8 +62,8 @@ impl Law {
     }
 }
 
-/// The rate that closes the offset in as much time as passed since the last correction. An offset below [`STEP_NS`] within
-/// a second is no larger than what `i64` holds many times over.
+/// Rate to close the offset in the time passed since the last correction, but at least in a second. For an
+/// offset below [`STEP_NS`] the result fits `i64` many times over.
 fn closing_rate(offset_ns: i64, since: Duration) -> i64 {
     let since_ns = i128::try_from(since.as_nanos()).unwrap_or(i128::MAX).max(NS_PER_SECOND);
     i64::try_from(i128::from(offset_ns) * NS_PER_SECOND / since_ns).unwrap_or(0)
@@ -75,7 +78,7 @@ mod tests {
     const LOOK: Duration = Duration::from_secs(32);
     const LOOK_SECONDS: i64 = 32;
 
-    /// A clock that the host's runs away from at `drift` nanoseconds per second.
+    /// A simulated clock. The host's clock drifts from it at `drift` nanoseconds per second.
     struct Clock {
         law: Law,
         offset_ns: i64,
@@ -88,7 +91,7 @@ mod tests {
             Clock { law: Law::default(), offset_ns, drift, steps: 0 }
         }
 
-        /// One look, whose measure is wrong by `noise`, and the time until the next.
+        /// One look with a measurement error of `noise`, and the time until the next.
         fn look(&mut self, noise: i64, error_ns: i64) -> Correction {
             let correction = self.law.correct(self.offset_ns + noise, error_ns, LOOK);
             self.steps += usize::from(correction.step_ns != 0);

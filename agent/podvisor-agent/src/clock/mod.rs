@@ -1,14 +1,15 @@
-//! The guest's clock, steered after the host's. A guest counts the ticks of its hardware alone, so without this module its clock
-//! would drift away from the host's, which NTP corrects, and stand still while the host is suspended.
+//! The guest's clock, steered after the host's. A guest only counts the ticks of its hardware. Without this
+//! module its clock would drift away from the host's NTP-corrected clock, and stand still while the host is
+//! suspended.
 //!
-//! | file | what it has |
+//! | file | content |
 //! |---|---|
 //! | [`law`] | from an offset to a rate or a step: pure |
-//! | [`offset`] | how far the clock is off, by readings or by messages: pure |
-//! | [`ptp`] | the host's clock, where KVM shows it |
+//! | [`offset`] | the clock's offset, by readings or by messages: pure |
+//! | [`ptp`] | the host's clock, if KVM exposes it |
 //!
-//! Where KVM does not show the clock, the times that the daemon sends with its requests for usage take its place: they come
-//! some tens of milliseconds late, so the clock is corrected only where it is off by more than that.
+//! If KVM does not expose the clock, the daemon's requests for usage carry the host's time instead. They
+//! arrive some tens of milliseconds late, so the clock is only corrected if its offset is larger than that.
 
 mod law;
 mod offset;
@@ -27,11 +28,11 @@ use crate::clock::law::{Correction, Law};
 use crate::clock::offset::{MESSAGE_ERROR_NS, Messages, Offset};
 use crate::clock::ptp::{PtpClock, nanoseconds};
 
-/// Time between two looks at the host's clock. A clock that is wrong by 50 millionths is off by 1.6 ms then, at the first look
-/// and never after; each look wakes an idle guest.
+/// Time between two looks at the host's clock. A clock wrong by 50 millionths is then off by 1.6 ms, but only
+/// at the first look. Each look wakes an idle guest.
 const LOOK: Duration = Duration::from_secs(32);
 
-/// The clock, and what is known of it.
+/// The guest's clock and the state of its steering.
 #[derive(Debug, Default)]
 pub(crate) struct Clock {
     state: Mutex<State>,
@@ -42,7 +43,7 @@ struct State {
     host: Option<PtpClock>,
     messages: Messages,
     law: Law,
-    /// The last measure, and when the clock was corrected after it.
+    /// The last measure, and the time of its correction.
     measured: Option<Offset>,
     corrected: Option<Instant>,
     rate: i64,
@@ -50,8 +51,8 @@ struct State {
 }
 
 impl Clock {
-    /// Sets the clock before anything runs that could notice, and steers it from then on. `realtime_ns` is the host's time as
-    /// the host sent it; 0 where it sent none.
+    /// Sets the clock before any process could notice, and steers it from then on. `realtime_ns` is the
+    /// host's time from its request, or 0 if the request has none.
     pub(crate) fn start(self: &Arc<Self>, realtime_ns: i64) -> io::Result<()> {
         let host = PtpClock::open();
         let offset = match &host {
@@ -85,7 +86,8 @@ impl Clock {
             match host.offset() {
                 Ok(offset) => state.follow(offset),
                 Err(error) => {
-                    // The host's own clock has changed its source. Each further reading would be a line on the console.
+                    // The host's own clock has changed its source. Further readings would each add a line to
+                    // the console.
                     tracing::warn!(%error, "the host's clock cannot be read any more; its messages are followed");
                     state.host = None;
                     return;
@@ -94,7 +96,7 @@ impl Clock {
         }
     }
 
-    /// Takes the host's time from a message, where there is nothing better.
+    /// Takes the host's time from a message, unless the host's clock is readable.
     pub(crate) fn heard(&self, realtime_ns: i64) {
         let mut state = self.state();
         if realtime_ns <= 0 || state.host.is_some() {
@@ -106,7 +108,7 @@ impl Clock {
         }
     }
 
-    /// The clock against the host's, as it is now or was when last measured.
+    /// The clock's offset from the host's, measured now or taken from the last measure.
     pub(crate) fn stats(&self) -> ClockStats {
         let state = self.state();
         let now = state.host.as_ref().and_then(|host| host.offset().ok());

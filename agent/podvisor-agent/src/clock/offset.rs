@@ -1,28 +1,28 @@
-//! How far the guest's clock is off, and how well that is known. Pure.
+//! The offset of the guest's clock, with its error. Pure.
 
 /// Messages from the host for one measure.
 const MESSAGES: usize = 8;
-/// The error of a measure by messages, in nanoseconds: what the fastest of them may have taken on its way.
+/// Error of a measure by messages, in nanoseconds: the longest travel time of the fastest message.
 pub(super) const MESSAGE_ERROR_NS: i64 = 20_000_000;
 
 /// The host's clock less the guest's, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Offset {
     pub(super) ns: i64,
-    /// The true offset is this close.
+    /// Bound of the distance from the true offset.
     pub(super) error_ns: i64,
 }
 
 impl Offset {
-    /// The offset by a reading of the host's clock, between two of the guest's.
+    /// The offset from one reading of the host's clock between two readings of the guest's.
     pub(super) fn between(before: i64, host: i64, after: i64) -> Offset {
         let error_ns = after.saturating_sub(before).max(0) / 2;
         Offset { ns: host.saturating_sub(before.saturating_add(error_ns)), error_ns }
     }
 }
 
-/// The host's times that came in messages. Each is as old as its message took, so the offset is at least the largest that was
-/// seen, and the more messages, the closer.
+/// The host's times received in messages. Each is outdated by its message's travel time, so the true offset
+/// is at least the largest observed one. More messages bring it closer.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     count: usize,
@@ -30,7 +30,7 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Counts one message; returns a measure when there are enough, and begins anew.
+    /// Counts one message. Returns a measure once there are enough, and starts over.
     pub(super) fn heard(&mut self, host_ns: i64, guest_ns: i64) -> Option<Offset> {
         let offset_ns = host_ns.saturating_sub(guest_ns);
         self.largest_ns = if self.count == 0 { offset_ns } else { self.largest_ns.max(offset_ns) };
@@ -61,7 +61,7 @@ mod tests {
         fn the_fastest_message_counts(offset in -(1i64 << 60)..1 << 60,
             delays in proptest::collection::vec(0i64..10_000_000_000, MESSAGES)) {
             let mut messages = Messages::default();
-            // What was heard before must not matter.
+            // Messages before the last measure must not matter.
             for _ in 0..2 {
                 let mut measures = delays.iter().enumerate().map(|(at, delay)| {
                     let sent = i64::try_from(at).unwrap() * 1_000_000;

@@ -1,5 +1,5 @@
-//! The host's clock as KVM shows it to a guest: a PTP clock, whose every reading is a hypercall (`ptp_kvm` of the kernel's
-//! drivers/ptp). Where KVM or the host's own clock does not allow it, there is none.
+//! The host's clock as a PTP clock of KVM. Every reading is a hypercall (`ptp_kvm` of the kernel's
+//! drivers/ptp). It does not exist if KVM or the host's own clock does not allow it.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,29 +10,29 @@ use nix::time::{ClockId, clock_gettime};
 
 use crate::clock::offset::Offset;
 
-/// The kernel's directory of PTP clocks, and the name of KVM's among them.
+/// The kernel's directory of PTP clocks, and the name of KVM's.
 const CLASS: &str = "/sys/class/ptp";
 const NAME: &str = "KVM virtual PTP";
 
-/// Readings for one measure. The one that took least counts: the others were interrupted.
+/// Readings for one measure. The shortest one counts, because the others were interrupted.
 const READINGS: usize = 5;
 
 /// The host's clock.
 #[derive(Debug)]
 pub(super) struct PtpClock {
-    /// Open as long as its number is in use as a clock's.
+    /// Stays open while its number is in use as a clock's.
     device: File,
 }
 
 impl PtpClock {
-    /// The host's clock, if this guest has it and it can be read.
+    /// Opens the host's clock, if this guest has it and it is readable.
     pub(super) fn open() -> Option<PtpClock> {
         let node = Path::new("/dev").join(find(Path::new(CLASS))?);
         let clock = PtpClock { device: File::open(node).ok()? };
         clock.offset().is_ok().then_some(clock)
     }
 
-    /// Measures how far the guest's clock is off.
+    /// Measures the offset of the guest's clock.
     pub(super) fn offset(&self) -> io::Result<Offset> {
         let mut best: Option<Offset> = None;
         for _ in 0..READINGS {
@@ -47,14 +47,14 @@ impl PtpClock {
         Ok(best.unwrap_or_default())
     }
 
-    /// The number of a clock that is a file: `FD_TO_CLOCKID` of clock_getres(2).
+    /// Id of a clock file: `FD_TO_CLOCKID` of clock_getres(2).
     fn id(&self) -> ClockId {
         const CLOCKFD: i32 = 3;
         ClockId::from_raw(!self.device.as_raw_fd() << 3 | CLOCKFD)
     }
 }
 
-/// Name of KVM's clock among those of this directory.
+/// Returns the device name of KVM's clock in this directory.
 fn find(class: &Path) -> Option<String> {
     let mut clocks = fs::read_dir(class).ok()?.flatten();
     let is_kvm = |name: String| name.trim() == NAME;

@@ -1,9 +1,9 @@
-//! Mounts a listener over the file of its socket in a container's directory. The mount is made in the container's own mount
-//! namespace, by a thread that enters it: what the container's programs do to their namespace stays theirs, and the agent
-//! has nothing to pass on to it.
+//! Mounts a listener over its socket's file in a container's directory. A thread enters the container's mount
+//! namespace and mounts there. So changes by the container's programs stay in their namespace, and the
+//! agent's namespace shares nothing with it.
 //!
-//! The directory is found once, before the container's program runs, and kept open: a program that renames directories
-//! cannot have the listener mounted elsewhere. Links below it are not followed.
+//! The directory is found once, before the container's program runs, and kept open. A program cannot redirect
+//! the mount by renaming directories. Links below the directory are not followed.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,20 +21,20 @@ pub(super) struct Attachment {
     listener: PathBuf,
     directory: PathBuf,
     sub_path: PathBuf,
-    /// The directory as the container has it mounted.
+    /// The directory as mounted in the container.
     opened: OnceLock<OwnedFd>,
 }
 
 impl Attachment {
-    /// The place is a directory in the container, and a path in it.
+    /// The place is a directory in the container and a path below it.
     pub(super) fn new(listener: PathBuf, (directory, sub_path): (&Path, &Path)) -> Attachment {
         let (directory, sub_path) = (directory.to_owned(), sub_path.to_owned());
         Attachment { listener, directory, sub_path, opened: OnceLock::new() }
     }
 }
 
-/// Mounts each listener over its socket's file, where that is there and not covered. `pid` is a process of the container. The
-/// calling thread is of no other use afterwards.
+/// Mounts each listener over its socket's file, if the file exists and is not covered yet. `pid` is a process
+/// of the container. The calling thread cannot be used for anything else afterwards.
 pub(super) fn attach_all(pid: i32, attachments: &[Attachment]) -> io::Result<()> {
     let namespace =
         openat(CWD, format!("/proc/{pid}/ns/mnt"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -44,10 +44,10 @@ pub(super) fn attach_all(pid: i32, attachments: &[Attachment]) -> io::Result<()>
         Err(Errno::NOENT | Errno::SRCH) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
-    // The listeners' paths are the agent's; those of the directories the container's.
+    // The listeners' paths are valid for the agent, and the directories' for the container.
     let clones = attachments.iter().map(|attachment| clone_of(&attachment.listener));
     let clones: Vec<OwnedFd> = clones.collect::<Result<_, _>>()?;
-    // Root and working directory belong to the whole process until a thread has its own.
+    // The root and working directory belong to the whole process until a thread unshares them.
     unshare(CloneFlags::CLONE_FS)?;
     setns(namespace, CloneFlags::CLONE_NEWNS)?;
     attachments.iter().zip(&clones).try_for_each(|(attachment, clone)| attach(attachment, clone))
@@ -70,7 +70,7 @@ fn attach(attachment: &Attachment, clone: &OwnedFd) -> io::Result<()> {
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     let place = match openat2(directory, &attachment.sub_path, flags, Mode::empty(), resolve) {
         Ok(place) => place,
-        // No socket is there (yet), or what is on the way to it is none of ours.
+        // The socket does not exist (yet), or the path leads through a link or out of the directory.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => return Ok(()),
         Err(errno) => return Err(errno.into()),
     };
@@ -81,13 +81,13 @@ fn attach(attachment: &Attachment, clone: &OwnedFd) -> io::Result<()> {
     }
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     match move_mount(clone, "", place.as_fd(), "", flags) {
-        // The file went away meanwhile; whoever makes it anew is reported.
+        // The file was removed meanwhile. The daemon reports a new one.
         Err(Errno::NOENT | Errno::INVAL) => Ok(()),
         moved => Ok(moved?),
     }
 }
 
-/// Opens a directory of the container whose namespace the thread is in.
+/// Opens a directory of the container. The thread is in its namespace.
 fn open_directory(directory: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = openat(CWD, "/", flags, Mode::empty())?;

@@ -1,4 +1,5 @@
-//! One listener: a unix socket that stands for one of the node in one container, and a task that takes its connections.
+//! One listener: a unix socket standing for one of the node's sockets in one container, and a task for its
+//! connections.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
@@ -16,22 +17,23 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::pace::Pace;
 use super::stream::{self, Token};
 
-/// Most connections of one listener at once: half of what the pod has, so that no container takes all of it.
+/// Most simultaneous connections of one listener: half of the pod's, so that one container cannot use up all.
 const CONNECTIONS_MAX: usize = 30;
 
-/// Pause after a failed accept: without descriptors the next one fails too.
+/// Pause after a failed accept. Without free descriptors the next one fails, too.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Bounds of the file system that the listeners' files are on: they hold no bytes, and each takes two inodes at most.
+/// Limits of the file system for the listeners' files. The files hold no bytes, and each takes two inodes at
+/// most.
 const TMPFS: &str = "mode=0711,size=1m,nr_inodes=16k";
 
-/// A listener; it ends with the value, and so do its connections.
+/// A listener. Dropping it also ends its connections.
 #[derive(Debug)]
 pub(super) struct SocketListener(AbortHandle);
 
 impl SocketListener {
-    /// Listens at `path`, for everybody who can look the path up: the node's socket has its own mode, which the host's side
-    /// of the connection meets.
+    /// Listens at `path`. Every user able to look up the path may connect: the node's socket has its own
+    /// mode, and it applies to the host's side of the connection.
     pub(super) fn start(path: &Path, token: Token, pace: Arc<Pace>) -> io::Result<SocketListener> {
         let listener = UnixListener::bind(path)?;
         fs::set_permissions(path, Permissions::from_mode(0o666))?;
@@ -46,7 +48,7 @@ impl Drop for SocketListener {
     }
 }
 
-/// Makes the directory of a container's listeners, in a file system of the listeners' own.
+/// Makes the directory of a container's listeners, in a separate file system for all listeners.
 pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
     let root = Path::new(guest_path::HOST_SOCKETS);
     let make = |path: &Path| DirBuilder::new().mode(0o711).create(path);
@@ -55,7 +57,7 @@ pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
             let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
             let mounted = nix::mount::mount(Some("tmpfs"), root, Some("tmpfs"), flags, Some(TMPFS));
             if let Err(errno) = mounted {
-                // The next container would find a directory that is no file system of its own.
+                // Otherwise the next container would use a directory without its own file system.
                 let _ = fs::remove_dir(root);
                 return Err(errno.into());
             }
@@ -66,7 +68,8 @@ pub(super) fn make_directory(directory: &Path) -> io::Result<()> {
     make(directory)
 }
 
-/// Takes connections without an end. Further ones wait in the listener's queue, which is the kernel's to bound.
+/// Accepts connections forever. At the limit, further ones wait in the listener's queue; the kernel bounds
+/// it.
 async fn serve(listener: UnixListener, token: Arc<Token>, pace: Arc<Pace>) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();

@@ -1,16 +1,17 @@
-//! Sockets of the node, as containers of the guest reach them: for each container and socket a listener of the agent's own
-//! (`listener`), which stands at the socket's place in the container, and a stream to the host for each connection
-//! (`stream`), no more of them than the host takes (`pace`).
+//! The node's sockets in the guest's containers. Each container and socket has a listener of the agent
+//! (`listener`), in the socket's place in the container. Each connection has a stream to the host (`stream`),
+//! within the host's limits (`pace`).
 //!
 //! ```text
 //!   program ── unix ──► listener ── vsock, token first ──► VMM ──► daemon ──► the node's socket
 //! ```
 //!
-//! A mount that is a socket is bound like any file. In a directory the listener is mounted over the socket's file, from inside
-//! the container's mount namespace (`attach`): there once the node's program has made it, and again when it has made it
-//! anew, since the kernel takes a mount away whose file is gone from the directory.
+//! If a mount's source is a socket, the listener is bound there like any file. If the source is a directory,
+//! the listener is mounted over the socket's file, from inside the container's mount namespace (`attach`).
+//! This happens once the node's program has created the file, and again after each re-creation: the kernel
+//! drops a mount when its file is removed from the directory.
 //!
-//! The agent knows no path of the node: a token stands for it.
+//! The agent knows no path of the node. A token stands for it.
 
 mod attach;
 mod listener;
@@ -34,17 +35,17 @@ use crate::containers::{Container, ContainerError, HostSocketError};
 use crate::host_work::HostWork;
 use crate::shared::ANSWER;
 
-/// The step that a failure belongs to.
+/// The step named in errors.
 const STEP: &str = "offer a socket of the node";
 
-/// The sockets of the node that containers have.
+/// The node's sockets in the pod's containers.
 #[derive(Debug, Default)]
 pub(crate) struct HostSockets {
     containers: Mutex<HashMap<String, Arc<Offered>>>,
     pace: Arc<Pace>,
 }
 
-/// The sockets of one container. The listeners end with the value.
+/// The sockets of one container. Dropping the value ends the listeners.
 #[derive(Debug, Default)]
 struct Offered {
     _listeners: Vec<SocketListener>,
@@ -52,7 +53,8 @@ struct Offered {
 }
 
 impl HostSockets {
-    /// Listens for the container, and sets the sources of the specification's mounts that are sockets to the listeners.
+    /// Listens for the container. Mounts of the specification with a socket as their source get the listener
+    /// as source.
     pub(crate) fn offer(
         &self,
         container: &Container,
@@ -90,8 +92,8 @@ impl HostSockets {
         Ok(())
     }
 
-    /// Mounts the listeners over the files of their sockets that are there and not covered yet. `pid` is a process in the
-    /// container's mount namespace.
+    /// Mounts the listeners over their sockets' files, if they exist and are not covered yet. `pid` is a
+    /// process in the container's mount namespace.
     pub(crate) async fn attach(
         &self,
         work: &HostWork,
@@ -109,7 +111,7 @@ impl HostSockets {
 
     /// Stops listening for the container, and removes its listeners' files.
     pub(crate) fn remove_of(&self, id: &str) -> io::Result<()> {
-        // A container that could not be made may have left files without an entry.
+        // A failed container may have left files without an entry.
         self.containers().remove(id);
         match std::fs::remove_dir_all(directory(id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

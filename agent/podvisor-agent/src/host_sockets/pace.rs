@@ -1,5 +1,5 @@
-//! How many connections go to the host at once, and how often: what the VMM lets a guest have (`dial_rules` of its vsock
-//! device), and a little less. A program that connects more waits, where the VMM would reset it.
+//! Limits the number and the rate of connections to the host, a little below the VMM's limits for a guest
+//! (`dial_rules` of its vsock device). A faster program waits here; the VMM would reset its connection.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -7,20 +7,20 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 
-/// Most streams to the host at once; the VMM lets a guest have 64.
+/// Most simultaneous streams to the host. The VMM's limit is 64.
 const STREAMS_MAX: usize = 60;
 
-/// Streams in a row after a quiet time; the VMM lets a guest have 64.
+/// Streams in a row after a quiet time. The VMM's limit is 64.
 const IN_A_ROW: u32 = 48;
 
-/// One more stream after each of these; the VMM lets a guest have one more after 62.5 ms.
+/// One more stream is allowed after each of these. The VMM allows one after 62.5 ms.
 const EVERY: Duration = Duration::from_millis(70);
 
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Pace {
     room: Arc<Semaphore>,
-    /// When the next stream would be due if none came in a row.
+    /// When the next stream would be due without bursts.
     next: Mutex<Option<Instant>>,
 }
 
@@ -31,7 +31,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Waits until one more stream may be opened. The stream has its place for as long as the value lives.
+    /// Waits until one more stream may be opened. The returned value holds the stream's place.
     pub(super) async fn take(&self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed.
         let place = Arc::clone(&self.room).acquire_owned().await.ok()?;
@@ -47,11 +47,11 @@ impl Pace {
     }
 }
 
-/// When a stream may be opened that is wanted now, and what comes in the place of `next`.
+/// When a stream wanted now may be opened, and the new value of `next`.
 fn due(now: Instant, next: Option<Instant>) -> (Instant, Instant) {
     let spread = EVERY * IN_A_ROW;
     let next = next.unwrap_or(now).max(now);
-    // As long as fewer than the row are ahead, a stream need not wait.
+    // While the queue ahead is shorter than a row, a stream need not wait.
     let due = next.checked_sub(spread).map_or(now, |due| due.max(now));
     (due, next + EVERY)
 }
@@ -72,7 +72,7 @@ mod tests {
         let row = usize::try_from(IN_A_ROW).unwrap();
         assert!(waits[..=row].iter().all(Duration::is_zero), "{waits:?}");
         assert!(waits[row + 1..].iter().zip(1..).all(|(wait, number)| *wait == EVERY * number), "{waits:?}");
-        // After a quiet time there is a row again.
+        // After a quiet time a full row is allowed again.
         let later = now + EVERY * 100;
         assert_eq!(due(later, next).0, later);
     }

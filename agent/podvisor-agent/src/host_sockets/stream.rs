@@ -1,6 +1,6 @@
-//! One connection of a program to a socket of the node: a stream to the host that begins with the socket's token, and then
-//! bytes both ways. Each side's half-close is passed on. Credentials and descriptors that a program sends along stay in the
-//! guest: they mean nothing to another kernel.
+//! One connection of a program to a socket of the node: a stream to the host with the socket's token first,
+//! and then bytes both ways. Each side's half-close is passed on. A program's credentials and descriptors
+//! stay in the guest: they mean nothing to another kernel.
 
 use std::fmt;
 use std::io;
@@ -17,13 +17,13 @@ use tokio_vsock::{VMADDR_CID_HOST, VsockAddr, VsockStream};
 
 use super::pace::Pace;
 
-/// How long the VMM may take to answer a dial.
+/// Timeout for the VMM's answer to a dial.
 const DIAL: Duration = Duration::from_secs(10);
 
-/// How often a connection is looked at whose program has said its last word: one that is gone takes no answer.
+/// Interval of checks whether a program is gone after its half-close. A gone program takes no answer.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// The secret that names a container's socket to the host.
+/// Secret of a container's socket. It identifies the socket to the host.
 #[derive(Clone, Copy)]
 pub(super) struct Token([u8; HOST_SOCKET_TOKEN_BYTES]);
 
@@ -41,7 +41,8 @@ impl TryFrom<&[u8]> for Token {
     }
 }
 
-/// Carries a program's connection until it ends. A host that takes none has the program's connection closed.
+/// Carries a program's connection until it ends. If the host refuses the stream, the program's connection is
+/// closed.
 pub(super) async fn carry(program: UnixStream, token: &Token, pace: &Pace) {
     let Some(_place) = pace.take().await else { return };
     if let Err(error) = dial_and_carry(program, token).await {
@@ -56,8 +57,9 @@ async fn dial_and_carry(program: UnixStream, token: &Token) -> io::Result<()> {
     both_ways(program, host).await
 }
 
-/// Carries bytes both ways, each to its own end. Once the program has said its last word, the way back lasts only as long as
-/// the program has its end open: a server that never ends its answer must not hold a place for nobody.
+/// Carries bytes both ways, each to its own end. After the program's half-close, the way back lasts only as
+/// long as the program keeps its end open. Otherwise a server with an endless answer would hold a place for
+/// no reader.
 async fn both_ways<H>(program: UnixStream, host: H) -> io::Result<()>
 where
     H: AsyncRead + AsyncWrite,
@@ -86,11 +88,11 @@ where
     tokio::try_join!(question, answer).map(drop)
 }
 
-/// Returns once the program's end is closed altogether.
+/// Returns once the program's end is fully closed.
 async fn gone(program: BorrowedFd<'_>) -> Result<(), ()> {
     loop {
         let mut look = [PollFd::new(&program, PollFlags::empty())];
-        // Hang-ups are always looked for, and the look does not wait.
+        // Hang-ups are always reported, and the poll does not wait.
         if poll(&mut look, Some(&Timespec::default())).is_err()
             || look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
         {
@@ -100,7 +102,8 @@ async fn gone(program: BorrowedFd<'_>) -> Result<(), ()> {
     }
 }
 
-/// Logs the first connection that failed: programs decide how often, and each line is an exit to the VMM.
+/// Logs the first failed connection. Programs control how often this happens, and each line is an exit to the
+/// VMM.
 fn failed(error: &io::Error) {
     static LOGGED: AtomicBool = AtomicBool::new(false);
     if !LOGGED.swap(true, Ordering::Relaxed) {
