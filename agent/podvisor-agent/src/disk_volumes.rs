@@ -1,9 +1,9 @@
-//! Disk volumes: each a file system of its own, on a disk of the pod's that the host keeps where the volume is on the node. The
-//! containers of the pod share it; it outlives the pod's VM, which may end at any moment. Once mounted it stays so until the
-//! pod ends.
+//! Disk volumes: each is a file system on its own disk. The host keeps the disk's file in the volume's
+//! directory on the node. The pod's containers share the volume. It outlives the pod's VM, and the VM may end
+//! at any moment. Once mounted, it stays mounted until the pod ends.
 //!
-//! The host's file system may hang, so a disk is touched on threads of their own ([`crate::host_work`]).
-//! [`crate::volume_part`] finds the part of a volume that a container mounts.
+//! The host's file system may hang, so disks are only touched on separate threads ([`crate::host_work`]).
+//! [`crate::volume_part`] finds a container's part of a volume.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -25,9 +25,9 @@ use crate::volume_part::{NAME_BYTES_MAX, admit, is_name, open_part};
 /// Parent of the volumes' mount points.
 const DIRECTORY: &str = "/run/podvisor/disk-volumes";
 
-/// How long a disk may take to be mounted. After the end of an earlier VM its journal is played back.
+/// Timeout for mounting a disk. After an earlier VM's end its journal is replayed.
 const MOUNTED_WITHIN: Duration = Duration::from_secs(60);
-/// How long one disk may take to be written back.
+/// Timeout for writing back one disk.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why a disk volume cannot be used.
@@ -55,14 +55,14 @@ pub(crate) enum DiskVolumeError {
 #[derive(Debug, Default)]
 pub(crate) struct DiskVolumes {
     slots: Slots,
-    /// Slots of the mounted volumes, by name. Held while one is mounted.
+    /// Slots of the mounted volumes, by name. The lock is held during a mount.
     mounted: Mutex<BTreeMap<String, u32>>,
     work: HostWork,
 }
 
 impl DiskVolumes {
-    /// Opens a part of a volume. The volume is mounted if it is not yet, and a directory at `sub_path` is made if nothing is
-    /// there.
+    /// Opens a part of a volume. Mounts the volume if necessary, and makes a directory at `sub_path` if it is
+    /// missing.
     pub(crate) async fn open(
         &self,
         name: &str,
@@ -96,7 +96,8 @@ impl DiskVolumes {
         Ok(())
     }
 
-    /// Writes all volumes back and unmounts them. Failures are logged: a disk that hangs must not keep a pod from ending.
+    /// Writes all volumes back and unmounts them. Failures are only logged: a hanging disk must not keep a
+    /// pod from ending.
     pub(crate) async fn unmount(&self) {
         let mut mounted = self.mounted.lock().await;
         for name in std::mem::take(&mut *mounted).into_keys() {
@@ -121,7 +122,7 @@ fn place(name: &str) -> Result<PathBuf, DiskVolumeError> {
 
 fn mount(device: &str, place: &Path, access: &FileAccess) -> Result<(), DiskVolumeError> {
     fs::create_dir_all(place).map_err(DiskVolumeError::Place)?;
-    // An attempt that was given up may have come to its end since.
+    // An attempt may have succeeded after its timeout.
     if let Err(error) = unmount(place) {
         tracing::debug!(%error, place = %place.display(), "a volume cannot be unmounted");
     }
@@ -134,8 +135,9 @@ fn mount(device: &str, place: &Path, access: &FileAccess) -> Result<(), DiskVolu
     })
 }
 
-/// Sets the owner and the mode of a volume that has neither: its root comes from the template without any permission. A
-/// volume that a program took all permissions from looks like that too, and gets them back with the next VM.
+/// Sets the owner and the mode of a new volume. A new volume's root comes from the template without any
+/// permissions. A volume looks the same if a program removed all permissions; it gets them back with the next
+/// VM.
 fn admit_new(place: &Path, access: &FileAccess) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, place, flags, Mode::empty())?;
@@ -145,8 +147,8 @@ fn admit_new(place: &Path, access: &FileAccess) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the file system back and unmounts it; a place where nothing is mounted is no error. A mount in use goes with its
-/// last user.
+/// Writes the file system back and unmounts it. It is no error if nothing is mounted there. A mount in use
+/// disappears with its last user.
 fn unmount(place: &Path) -> io::Result<()> {
     if let Ok(opened) = File::open(place)
         && let Err(error) = rustix::fs::syncfs(&opened)

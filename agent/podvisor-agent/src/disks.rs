@@ -1,5 +1,5 @@
-//! Disks of containers: slots that are bound for the first container that uses one, and unbound after the last. This
-//! module knows slots, not containers, and never looks at a disk's content.
+//! Disks of containers. A slot is bound for its first container and unbound after the last. This module knows
+//! slots, not containers, and never reads a disk's content.
 
 use tokio::sync::Mutex;
 
@@ -22,8 +22,8 @@ impl Disks {
         Ok(name)
     }
 
-    /// Counts one user less. After the last the host may unplug the slot: the kernel wrote everything back when the
-    /// last descriptor was closed.
+    /// Counts one user less. After the last the host may unplug the slot, because the kernel wrote everything
+    /// back when the last descriptor was closed.
     pub(crate) async fn release(&self, slot: u32) -> Result<(), SlotError> {
         let mut users = self.users.lock().await;
         if !users.leave(slot) {

@@ -1,5 +1,5 @@
-//! File systems of disks that the host made from a small template: a disk is longer than what is on it at first, and reads as
-//! zeros beyond.
+//! File systems of disks made by the host from a small template. A disk is initially longer than its file
+//! system, and reads as zeros beyond it.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,14 +9,15 @@ use std::path::Path;
 use agent_container::syscall;
 use nix::mount::MsFlags;
 
-/// Mounts the disk with this name in `/dev`, and grows its file system to the disk. A file system that cannot be grown works,
-/// only smaller than it could be.
+/// Mounts the disk with this name in `/dev`, and grows its file system to the disk. If growing fails, the
+/// file system works, but is smaller.
 ///
 /// # Errors
 /// The kernel does not mount it.
 pub(crate) fn mount(device: &str, place: &Path, flags: MsFlags, options: &str) -> Result<(), nix::Error> {
-    // With `init_itable` growing leaves the new groups' inode tables to a thread, which would write zeros over zeros; that
-    // thread is started by a mount, and the second one forbids it. Without, growing itself would write them.
+    // With `init_itable`, growing leaves the new groups' inode tables to a thread. That thread would write
+    // zeros over zeros. A mount starts it, and the second mount forbids it. Without the option, growing
+    // itself would write them.
     let first = format!("{options},init_itable");
     nix::mount::mount(Some(&*format!("/dev/{device}")), place, Some("ext4"), flags, Some(&*first))?;
     let remount = || {
@@ -29,8 +30,8 @@ pub(crate) fn mount(device: &str, place: &Path, flags: MsFlags, options: &str) -
     Ok(())
 }
 
-/// Grows the file system that is mounted there to its disk, which may have been made longer than the image on it.
-/// `device` is the disk's name in `/dev`.
+/// Grows the mounted file system to its disk. The disk may be longer than its image. `device` is the disk's
+/// name in `/dev`.
 fn grow(mounted: &Path, device: &str) -> io::Result<()> {
     const SECTOR_BYTES: u64 = 512;
     let sectors = fs::read_to_string(format!("/sys/class/block/{device}/size"))?;
@@ -46,7 +47,7 @@ fn grow(mounted: &Path, device: &str) -> io::Result<()> {
 }
 
 /// Blocks of the file system, from `s_blocks_count_lo` and `_hi` of the superblock
-/// (Documentation/filesystems/ext4/super.rst): statvfs leaves out the file system's own overhead.
+/// (Documentation/filesystems/ext4/super.rst). statvfs leaves out the file system's own overhead.
 fn ext4_blocks(device: &str) -> io::Result<u64> {
     const SUPERBLOCK: u64 = 1024;
     let file = File::open(format!("/dev/{device}"))?;

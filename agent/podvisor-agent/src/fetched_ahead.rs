@@ -1,6 +1,7 @@
-//! Random numbers that the driver of the hardware's fetched ahead in the template, and that each of its clones has: they are thrown
-//! away before the pod is configured. Beside all that comes before: a reader whose processor others want sleeps after each piece
-//! (`rng_dev_read`, `drivers/char/hw_random/core.c`).
+//! Random numbers prefetched by the hardware's driver. Each clone of a template would have the same, so they
+//! are thrown away before the pod is configured. This runs concurrently with the earlier steps, because a
+//! reader sleeps after each piece if others want its processor (`rng_dev_read`,
+//! `drivers/char/hw_random/core.c`).
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,16 +10,16 @@ use agent_container::launch::Failure;
 use nix::errno::Errno;
 use tokio::sync::OnceCell;
 
-/// The most bytes that the driver has: it has asked for some ahead, and keeps what a reader did not take, 64 bytes each
+/// Most bytes held by the driver: prefetched ones and those left over by a reader, 64 bytes each
 /// (`drivers/char/hw_random/virtio-rng.c` and `core.c`).
 const BYTES: usize = 256;
 
-/// The numbers could not be thrown away, and a reader of the device would get them.
+/// The numbers could not be thrown away; a reader of the device would get them.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot throw away random numbers that were fetched ahead: {0}")]
 pub(crate) struct DiscardError(String);
 
-/// Random numbers of the template, and whether they have been thrown away.
+/// State of the template's random numbers: thrown away or not yet.
 #[derive(Debug, Default)]
 pub(crate) struct FetchedAhead(OnceCell<Result<(), DiscardError>>);
 
@@ -26,7 +27,7 @@ impl FetchedAhead {
     /// Throws the numbers away, once for all callers.
     ///
     /// # Errors
-    /// The device cannot be read, and no later call tries again.
+    /// The device cannot be read. No later call tries again.
     pub(crate) async fn discard(&self) -> Result<(), DiscardError> {
         let discarding = async || match tokio::task::spawn_blocking(read).await {
             Ok(Ok(())) => Ok(()),
@@ -37,7 +38,7 @@ impl FetchedAhead {
     }
 }
 
-/// Reads what the driver has. A guest without the device has fetched none.
+/// Reads all bytes held by the driver. A guest without the device has fetched none.
 fn read() -> io::Result<()> {
     let absent = |error: &io::Error| {
         error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ENODEV as i32)

@@ -1,6 +1,6 @@
-//! Work on the host's files, each piece on a thread of its own. A volume that hangs on the host (an NFS server that has gone)
-//! holds every thread that touches it, in the kernel, where nothing can end it. The agent has one thread for all that it
-//! serves, which must therefore never touch such a file.
+//! Work on the host's files, each piece on a separate thread. If a volume hangs on the host (because its NFS
+//! server is gone), every thread touching it blocks in the kernel, and nothing can end it. The agent's only
+//! serving thread must therefore never touch such a file.
 
 use std::io;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-/// Most threads at a time, those that hang included. Each takes some 20 KiB of the guest's memory.
+/// Most threads at a time, including hanging ones. Each takes some 20 KiB of the guest's memory.
 const THREADS_MAX: usize = 16;
-/// Stack of one thread: the work makes a few system calls.
+/// Stack of one thread. The work makes a few system calls.
 const STACK_BYTES: usize = 128 * 1024;
 
-/// Why a piece of work has no outcome. Work that hangs may still be done later.
+/// Why a piece of work has no outcome. Hanging work may still complete later.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostWorkError {
     #[error("cannot {what}: the host's files did not answer within {} seconds", within.as_secs())]
@@ -38,7 +38,7 @@ impl Default for HostWork {
 }
 
 impl HostWork {
-    /// Does the work, and waits for it no longer than `within`. `what` completes "cannot …".
+    /// Does the work, and waits at most `within` for it. `what` completes "cannot …".
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         what: &'static str,
@@ -54,13 +54,13 @@ impl HostWork {
         let started = thread.spawn(move || {
             let done = work();
             drop(place);
-            // Nobody may wait for it any more.
+            // The caller may have stopped waiting.
             let _ = sender.send(done);
         });
         started.map_err(|source| HostWorkError::Thread { what, source })?;
         match timeout_at(deadline, outcome).await {
             Ok(Ok(done)) => Ok(done),
-            // A thread that panics ends the agent, so that the sender is never dropped.
+            // A panicking thread ends the agent, so the sender is never dropped.
             Ok(Err(_)) | Err(_) => Err(HostWorkError::Hung { what, within }),
         }
     }
@@ -87,7 +87,7 @@ mod tests {
         let mut hang = Some(hang);
         for _ in 0..THREADS_MAX {
             let before = hang.take();
-            // The first waits for the test, the others for the first: each holds its place.
+            // The first waits for the test, the others wait for the first. Each holds its place.
             let (after, next) = mpsc::channel::<()>();
             let error = host_work
                 .run("make a directory", WITHIN, move || {
@@ -103,7 +103,7 @@ mod tests {
         assert!(matches!(full, HostWorkError::Full { .. }), "{full}");
         assert!(full.to_string().starts_with("cannot make a directory: 16 others"), "{full}");
         drop(release);
-        // All places come back: each thread ends once the one before it has.
+        // All places are returned: each thread ends after the one before it.
         let all = u32::try_from(THREADS_MAX).unwrap();
         let _places = host_work.room.acquire_many(all).await.unwrap();
     }

@@ -1,5 +1,5 @@
-//! Images: one EROFS mount per slot, shared by the containers that use it and unmounted after the last. This module
-//! knows slots and mounts, not containers.
+//! Images: one EROFS mount per slot, shared by its containers and unmounted after the last. This module knows
+//! slots and mounts, not containers.
 
 use std::path::PathBuf;
 
@@ -9,9 +9,9 @@ use tokio::sync::Mutex;
 use crate::slot_users::SlotUsers;
 use crate::slots::{Class, SlotError, Slots};
 
-/// Parent of the mount points, which are named by slot.
+/// Parent of the mount points. Each is named after its slot.
 const DIRECTORY: &str = "/run/podvisor/images";
-/// The names that the pmem driver gives its disks.
+/// Prefix of the pmem driver's disk names.
 const PMEM: &str = "pmem";
 
 /// Why an image could not be mounted or unmounted.
@@ -27,7 +27,8 @@ pub(crate) enum ImageError {
     Unmount { slot: u32, source: nix::Error },
 }
 
-/// Mounted images by slot. The lock is held through a mount, so that two containers of one image share one mount.
+/// Mounted images by slot. The lock is held during a mount, so that two containers of one image share one
+/// mount.
 #[derive(Debug, Default)]
 pub(crate) struct Images {
     slots: Slots,

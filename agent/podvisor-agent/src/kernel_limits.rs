@@ -1,11 +1,11 @@
-//! Limits that the kernel computes once, at boot, from the memory that is there. A guest boots small and grows, so it would keep
-//! a tiny computer's limits for its life: some hundred threads, a thousand tracked connections. This module computes them as
-//! the kernel does, from the memory that the guest may grow to, and raises what is lower. No limit is ever lowered, and a
-//! pod's own sysctls are set later.
+//! Kernel limits of a grown guest. The kernel computes them once, at boot, from the memory at that time. A
+//! guest boots small and grows, so it would keep a tiny computer's limits: some hundred threads, a thousand
+//! tracked connections. This module computes them by the kernel's rules from the guest's maximum memory, and
+//! raises all lower ones. It never lowers a limit, and a pod's own sysctls are set later.
 //!
-//! A limit costs memory only where it is used up, and then of the container that does, but for the hash table of tracked
-//! connections, which the kernel also looks through once a minute, in pods that do nothing too. This table is therefore a 64th of what the
-//! kernel would make it.
+//! A limit costs memory only when it is used, and then the container pays for it. The exception is the hash
+//! table of tracked connections: the kernel also scans it once a minute, even in an idle pod. This table
+//! therefore has a 64th of the kernel's size.
 //!
 //! | limit | the kernel's rule |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | inotify and fanotify | `inotify_user_setup`, fs/notify/inotify/inotify_user.c, and its sister |
 //! | epoll | `eventpoll_init`, fs/eventpoll.c |
 //! | memory of sockets | `tcp_init_mem`, `tcp_init`, net/ipv4/tcp.c; `udp_init`, net/ipv4/udp.c |
-//! | connections that have ended | `inet_hashinfo`'s size, net/ipv4/tcp.c |
+//! | ended connections | `inet_hashinfo`'s size, net/ipv4/tcp.c |
 //! | tracked connections | `nf_conntrack_init_start`, net/netfilter/nf_conntrack_core.c |
 
 use std::fs;
@@ -30,34 +30,34 @@ const GIB: u64 = 1024 * MIB;
 const PAGE_BYTES: u64 = 4 * KIB;
 /// `THREAD_SIZE`: the kernel's stack of one thread.
 const STACK_BYTES: u64 = 16 * KIB;
-/// `PID_MAX_LIMIT`: there are no more process ids.
+/// `PID_MAX_LIMIT`: the highest number of process ids.
 const PIDS_MAX: u64 = 4 << 20;
-/// About what one inotify watch pins, `INOTIFY_WATCH_COST`.
+/// Memory pinned by one inotify watch, about `INOTIFY_WATCH_COST`.
 const WATCH_BYTES: u64 = 1280;
-/// About what one descriptor in an epoll set takes, `EP_ITEM_COST`.
+/// Memory of one descriptor in an epoll set, about `EP_ITEM_COST`.
 const EPOLL_BYTES: u64 = 160;
-/// Open files of the agent itself, whose containers bring descriptors of their own limit: pipes and streams for as many
-/// containers, commands and connections as it takes.
+/// Open files of the agent itself: pipes and streams for the most containers, commands and connections.
+/// Containers have their own limit.
 const AGENT_FILES: u64 = 65536;
 
 /// Limits of a whole guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KernelLimits {
     threads: u64,
-    /// Of one user; also the number of pending signals, and of namespaces of one kind.
+    /// Of one user. Also the number of pending signals, and of namespaces of one kind.
     processes: u64,
     open_files: u64,
     watches: u64,
-    /// Not the kernel's rule, which is 128 for any computer: programs of a whole pod share them.
+    /// Not by the kernel's rule (128 for any computer), because all programs of a pod share them.
     inotify_instances: u64,
     epoll_watches: u64,
-    /// Pages that sockets may take in all, where the kernel begins to save.
+    /// Total pages of all sockets at which memory pressure begins.
     tcp_pages: u64,
     udp_pages: u64,
     /// Bytes of one socket.
     receive_bytes: u64,
     send_bytes: u64,
-    /// Connections that wait in TIME-WAIT or belong to nobody.
+    /// Connections in TIME-WAIT or without an owner.
     ended_connections: u64,
     tracked_connections: u64,
     tracked_buckets: u64,
@@ -96,7 +96,8 @@ impl KernelLimits {
         self.threads
     }
 
-    /// The files below `/proc/sys`, and the values in them; those of a file that has several are in its order.
+    /// The files below `/proc/sys`, with their values. The values of a file with several are in the file's
+    /// order.
     fn settings(&self) -> Vec<(&'static str, Vec<u64>)> {
         let pages = |pressure: u64| vec![pressure / 4 * 3, pressure, pressure / 2 * 3];
         let mut settings = vec![
@@ -131,17 +132,17 @@ impl KernelLimits {
         settings
     }
 
-    /// Raises what is lower. A limit that cannot be raised stays, and the console has the reason.
+    /// Raises all lower limits. If a limit cannot be raised, it stays, and the reason is logged.
     pub(crate) fn raise(&self) {
         for (file, values) in self.settings() {
             match raise_file(&Path::new("/proc/sys").join(file), &values) {
                 Ok(()) => {}
-                // A part that this kernel lacks, or a limit of the whole guest in the network of a pod.
+                // This kernel lacks the file, or it is a limit of the whole guest seen from a pod's network.
                 Err(error) if is_elsewhere(&error) => tracing::debug!(file, %error, "a limit is not here"),
                 Err(error) => tracing::warn!(file, %error, "a limit cannot be raised"),
             }
         }
-        // Inherited by every process that the agent starts; a container has a limit of open files of its own.
+        // Every process started by the agent inherits these. A container has its own limit of open files.
         for (resource, least) in [
             (Resource::Nproc, self.processes),
             (Resource::Sigpending, self.processes),
@@ -158,7 +159,7 @@ fn is_elsewhere(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied)
 }
 
-/// Raises the file's values, each to the one given, if one is lower.
+/// Raises each of the file's values to the given one, if it is lower.
 fn raise_file(file: &Path, values: &[u64]) -> io::Result<()> {
     match raised(&fs::read_to_string(file)?, values) {
         Some(text) => fs::write(file, text),
@@ -166,7 +167,7 @@ fn raise_file(file: &Path, values: &[u64]) -> io::Result<()> {
     }
 }
 
-/// The new text of a file; `None` where no value is lower, or where the file is another than was thought.
+/// The new text of a file. `None` if no value is lower, or if the file has an unexpected format.
 fn raised(now: &str, values: &[u64]) -> Option<String> {
     let now: Vec<u64> = now.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
     let higher: Vec<u64> = now.iter().zip(values).map(|(now, value)| *now.max(value)).collect();
@@ -176,13 +177,13 @@ fn raised(now: &str, values: &[u64]) -> Option<String> {
 
 fn raise_resource(resource: Resource, least: u64) -> rustix::io::Result<()> {
     let now = getrlimit(resource);
-    // No value stands for no limit.
+    // `None` stands for no limit.
     let raised = |limit: Option<u64>| limit.map(|limit| limit.max(least));
     let wanted = Rlimit { current: raised(now.current), maximum: raised(now.maximum) };
     if wanted == now { Ok(()) } else { setrlimit(resource, wanted) }
 }
 
-/// The guest's memory as it is now, in bytes.
+/// The guest's current memory, in bytes.
 pub(crate) fn memory_bytes() -> u64 {
     nix::sys::sysinfo::sysinfo().map_or(0, |info| info.ram_total())
 }
@@ -199,7 +200,7 @@ mod tests {
 
     #[test]
     fn limits_are_those_of_a_computer_with_that_much_memory() {
-        // What a Linux 6.12 with 4 GiB shows, within some percent that it takes for itself before it counts.
+        // Values of a Linux 6.12 with 4 GiB. The kernel reserves some percent before it computes them.
         let limits = KernelLimits::of(4 * GIB);
         assert_eq!((limits.threads, limits.processes), (32_768, 16_384));
         assert_eq!((limits.open_files, limits.watches), (419_430, 33_554));
@@ -213,7 +214,7 @@ mod tests {
         assert_eq!(raised("4096\n", &[512]), None);
         assert_eq!(raised("4096\t131072\t6291456\n", &[4096, 65_536, 1]), None);
         assert_eq!(raised("1\t200\t3\n", &[10, 20, 30]).as_deref(), Some("10 200 30"));
-        // Another kernel's file may hold something else.
+        // Another kernel's file may have a different format.
         assert_eq!(raised("1 2\n", &[5]), None);
         assert_eq!(raised("max\n", &[5]), None);
     }

@@ -1,5 +1,5 @@
-//! Starts the builder process and reads its reports, up to the moment when the container's process has executed its
-//! program. [`agent_container::launch`] has the protocol; [`crate::reaper`] collects the builder.
+//! Starts the builder process and reads its reports until the container's process has executed its program.
+//! [`agent_container::launch`] has the protocol; [`crate::reaper`] collects the builder.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,14 +18,14 @@ use tokio::sync::oneshot;
 use crate::pause::SELF;
 use crate::reaper::{Exit, Reaper};
 
-/// Longest time to build a process, and from its release to exec: a little less than the daemon waits for the call (`runtime/guest`), so
-/// that the daemon gets the reason.
+/// Timeouts for building a process, and for its exec after the release. They are a little less than the
+/// daemon's timeout for the call (`runtime/guest`), so that the daemon gets the reason.
 const BUILD: Duration = Duration::from_secs(110);
 const RELEASE: Duration = BUILD;
-/// SIGKILL, for a builder that hangs.
+/// SIGKILL, for a hanging builder.
 const KILL: u32 = 9;
 
-/// A process that was built.
+/// A process built by the builder.
 #[derive(Debug)]
 pub(crate) struct Launched {
     pub(crate) pid: i32,
@@ -41,12 +41,12 @@ pub(crate) async fn launch(
 ) -> Result<Launched, Failure> {
     let guard = reaper.launch();
     let (socket, builder) = start(&stdio).map_err(|error| other("cannot start the builder", &error))?;
-    // The builder has copies; these would keep the pipes open.
+    // The builder has copies. These would keep the pipes open.
     drop(stdio);
     let mut reports = Reports { lines: BufReader::new(socket) };
     let message = launch.message().map_err(|error| other("the launch cannot be encoded", &error))?;
     let ready = async {
-        // A builder that does not take all of it reports why, or ends.
+        // A builder reports its reason, or ends, if it does not take the whole message.
         let _ = reports.lines.write_all(&message).await;
         reports.ready().await
     };
@@ -61,11 +61,11 @@ pub(crate) async fn launch(
     Ok(Launched { pid, exit: reaper.watch(&guard, pid), reports })
 }
 
-/// Starts the builder; returns its socket and pid. The reaper collects the builder's end.
+/// Starts the builder. Returns its socket and pid. The reaper collects the builder's exit.
 fn start(stdio: &[OwnedFd; 3]) -> io::Result<(UnixStream, u32)> {
     let (ours, theirs) = StdUnixStream::pair()?;
     let [stdin, stdout, stderr] = stdio;
-    // The message waits in the socket until the builder asks for it.
+    // The message waits in the socket until the builder reads it.
     send_stdio(&ours, [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()])?;
     let builder = Command::new(SELF)
         .arg(ARGUMENT)
@@ -79,21 +79,21 @@ fn start(stdio: &[OwnedFd; 3]) -> io::Result<(UnixStream, u32)> {
 }
 
 fn kill(pid: u32) {
-    // The process may have ended by now.
+    // The process may already have ended.
     let _ = i32::try_from(pid).map(|pid| syscall::kill(pid, KILL));
 }
 
-/// The reports that come over the launch socket.
+/// The reports from the launch socket.
 #[derive(Debug)]
 pub(crate) struct Reports {
     lines: BufReader<UnixStream>,
 }
 
 impl Reports {
-    /// Has the held process execute its program, and reads until the end of the stream, which means that exec has happened. A process
-    /// that died before exec is no failure here: its exit code says so.
+    /// Makes the held process execute its program, and reads until the end of the stream: then exec has
+    /// happened. If the process died before exec, this is no failure here: its exit code says so.
     pub(crate) async fn start(mut self) -> Result<(), Failure> {
-        // A process that is gone takes nothing.
+        // The write fails if the process is gone; the read reports that.
         let _ = self.lines.write_all(START).await;
         let outcome = async {
             loop {
@@ -114,7 +114,7 @@ impl Reports {
         match self.next().await? {
             Some(Report::Ready { pid }) => Ok(pid),
             Some(Report::Failed(failure) | Report::ExecFailed(failure)) => {
-                // The builder ends, and the caller's undoing must come after.
+                // The caller must clean up only after the builder's end.
                 while self.next().await?.is_some() {}
                 Err(failure)
             }
@@ -129,7 +129,7 @@ impl Reports {
         match read {
             Ok(0) => Ok(None),
             Ok(_) => Report::parse(&line).map(Some).map_err(|error| other("a report is not valid", &error)),
-            // The builder ended with bytes that it did not read.
+            // The builder ended without reading all bytes.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
             Err(error) => Err(other("the launch socket failed", &error)),
         }

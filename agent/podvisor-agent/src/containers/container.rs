@@ -1,4 +1,4 @@
-//! One container: its phase, its execs, the slots that it uses, and the paths of its files.
+//! One container: its phase, its execs, its slots, and the paths of its files.
 //!
 //! ```text
 //!             create                    start
@@ -6,7 +6,7 @@
 //!                          │           │             │                               │
 //!                          └─ fails ───┴── remove ───┴─────────── remove ────────────┘
 //!                                            ▼
-//!                                        Removing ─▶ (none)      a failed removal stays, to be asked again
+//!                                        Removing ─▶ (none)      a failed removal stays, and may be repeated
 //! ```
 
 use std::collections::HashMap;
@@ -68,14 +68,15 @@ impl Phase {
 pub(crate) struct Container {
     id: String,
     pub(crate) image_slot: u32,
-    /// Slots of the images that the container mounts beside its own.
+    /// Slots of the images mounted in addition to the container's own.
     volumes: Mutex<Vec<u32>>,
     /// Slots of the container's disks.
     disks: Mutex<Vec<u32>>,
-    /// Quota project of the writable layer on the scratch disk; no other container of this guest has the number.
+    /// Quota project of the writable layer on the scratch disk. The number is unique among the guest's
+    /// containers.
     project: u32,
     cgroup: Cgroup,
-    /// The part of the specification that execs take; set once the specification is complete.
+    /// Template for execs. Set once the specification is complete.
     pub(crate) exec_template: OnceLock<ExecTemplate>,
     phase: Mutex<Phase>,
     execs: Mutex<HashMap<String, Exec>>,
@@ -153,7 +154,7 @@ impl Container {
         self.execs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The error for a call that this phase does not allow.
+    /// The error for a call not allowed in this phase.
     pub(crate) fn wrong_phase(&self, phase: &Phase) -> ContainerError {
         ContainerError::Phase { id: self.id.clone(), phase: phase.name() }
     }
@@ -163,7 +164,7 @@ impl Container {
         move |source| ContainerError::Io { what, id: self.id.clone(), source }
     }
 
-    /// Signals every process of the container. Returns those that are not gone after a SIGKILL.
+    /// Signals every process of the container. Returns the processes still alive after a SIGKILL.
     pub(crate) fn signal_all(&self, signal: u32) -> std::io::Result<Vec<i32>> {
         if signal == nix::libc::SIGKILL.unsigned_abs() {
             self.cgroup.kill()?;

@@ -86,7 +86,7 @@ impl ContainerError {
     }
 }
 
-/// Why sockets of the node cannot be offered.
+/// Why the node's sockets cannot be offered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostSocketError {
     #[error("a container has at most {HOST_SOCKETS_MAX} sockets of the node, not {0}")]

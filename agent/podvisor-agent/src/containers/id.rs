@@ -1,13 +1,13 @@
-//! Ids of containers and execs, which the host chooses, and the paths made of them. Pure.
+//! Ids of containers and execs, and the paths made of them. The host chooses the ids. Pure.
 
 use proto_agent::guest_path::CGROUP_PARENT;
 
 use crate::containers::error::ContainerError;
 
-/// Longest container or exec id, in bytes: CRI's are 64.
+/// Longest container or exec id, in bytes. CRI's ids have 64.
 const ID_BYTES_MAX: usize = 128;
 
-/// Refuses an id that cannot be a file name and a cgroup's name. Ids do not start with a dot.
+/// Refuses an id unless it can be a file's and a cgroup's name. An id must not start with a dot.
 pub(crate) fn check_id(id: &str) -> Result<(), ContainerError> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'+');
     if id.is_empty() || id.len() > ID_BYTES_MAX || id.starts_with('.') || !id.bytes().all(plain) {

@@ -1,4 +1,4 @@
-//! The pod's containers by id, behind a lock that is held for moments only.
+//! The pod's containers by id. The lock is only held for moments.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use crate::containers::error::ContainerError;
 use crate::containers::id::check_id;
 use crate::process::Process;
 
-/// Most containers of one pod, ended ones included: far more than a kubelet keeps.
+/// Most containers of one pod, including ended ones. A kubelet keeps far fewer.
 const CONTAINERS_MAX: usize = 512;
 
 /// The pod's containers.
 #[derive(Debug, Default)]
 pub(crate) struct Containers {
     known: Mutex<HashMap<String, Arc<Container>>>,
-    /// Quota projects given up to now; 0 is the project of all other files.
+    /// Number of quota projects assigned so far. Project 0 holds all other files.
     projects: AtomicU32,
 }
 
@@ -27,7 +27,7 @@ impl Containers {
         self.known().get(id).cloned().ok_or_else(|| ContainerError::NoContainer(id.to_owned()))
     }
 
-    /// A container's first process where `exec_id` is empty, else the exec's.
+    /// Returns the exec's process, or the container's first process if `exec_id` is empty.
     pub(crate) fn process(&self, id: &str, exec_id: &str) -> Result<Arc<Process>, ContainerError> {
         let container = self.get(id)?;
         if exec_id.is_empty() {
@@ -40,7 +40,7 @@ impl Containers {
         }
     }
 
-    /// Notes that the host knows how an exec ended. An exec whose output the host has too is forgotten.
+    /// Notes that the host knows an exec's exit. The exec is forgotten if its output is delivered, too.
     pub(crate) fn exec_reported(&self, id: &str, exec_id: &str) {
         if let Ok(process) = self.process(id, exec_id) {
             process.mark_reported();
@@ -48,8 +48,8 @@ impl Containers {
         }
     }
 
-    /// Notes that the connection for an exec's output has ended. Where the host left in the middle of the output, the
-    /// exec is ended too: nobody will ask for it again.
+    /// Notes the end of the connection for an exec's output. If the host left in the middle of the output,
+    /// the exec is ended, too: no client will ask for it again.
     pub(crate) fn output_served(&self, id: &str, exec_id: &str, broke_off: bool) {
         let Ok(process) = self.process(id, exec_id) else { return };
         if !broke_off {
@@ -71,7 +71,7 @@ impl Containers {
         }
     }
 
-    /// The PID namespace of a running container, for another one to join.
+    /// The PID namespace of a running container. Another container joins it.
     pub(crate) fn pid_namespace(&self, id: &str) -> Result<PathBuf, ContainerError> {
         let target = |error| ContainerError::Target(Box::new(error));
         let container = self.get(id).map_err(target)?;
@@ -100,7 +100,7 @@ impl Containers {
         Ok(container)
     }
 
-    /// Frees the id of a container that is gone.
+    /// Frees the id of a removed container.
     pub(crate) fn forget(&self, id: &str) {
         self.known().remove(id);
     }

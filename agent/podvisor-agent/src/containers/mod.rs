@@ -1,4 +1,4 @@
-//! The pod's containers and their execs: who is there, and in what phase. This module changes nothing in the guest;
+//! The pod's containers and their execs, with their phases. This module changes nothing in the guest;
 //! [`crate::lifecycle`] does.
 
 mod container;
