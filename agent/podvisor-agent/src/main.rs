@@ -1,7 +1,7 @@
-//! `podvisor-agent`: PID 1 of the guest, and, re-executed under other first arguments, the short-lived processes that
-//! must not share its own. The agent trusts the host and nobody else.
+//! `podvisor-agent`: PID 1 of the guest. Re-executed with other first arguments, it also runs the short-lived
+//! processes outside PID 1. The agent trusts only the host.
 //!
-//! | argument | what runs |
+//! | argument | runs |
 //! |---|---|
 //! | none | the agent: [`boot`], then [`serve`] until the VM is closed |
 //! | `template` | the agent of a template: [`boot`], then [`template`] until a clone is woken |
@@ -88,25 +88,25 @@ fn main() -> ExitCode {
     }
 }
 
-/// The name by which containers that see the guest's processes find the agent.
+/// Process name of the agent, visible to containers in the guest's PID namespace.
 const NAME: &std::ffi::CStr = c"podvisor-agent";
 
-/// How PID 1 came to be.
+/// How PID 1 was started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     /// The kernel started it, for a pod.
     Booted,
     /// The kernel started it, for a template.
     Template,
-    /// The agent of a template executed itself anew, in a clone.
+    /// The agent of a template executed itself again, in a clone.
     Restored,
 }
 
-/// Boots and serves. Returns only in failure: the end of PID 1 is a kernel panic, which the VMM reports with the
-/// console's last lines.
+/// Boots and serves. Returns only on failure. The end of PID 1 is a kernel panic, and the VMM reports it with
+/// the console's last lines.
 fn agent(life: Life) -> ExitCode {
     let entered = ready::monotonic_ns();
-    // The kernel names a program by its path, which for an agent that executed itself anew is `/proc/self/exe`.
+    // The kernel names a program after its path. For an agent executed again the path is `/proc/self/exe`.
     let _ = nix::sys::prctl::set_name(NAME);
     let booted = match life {
         Life::Restored => {

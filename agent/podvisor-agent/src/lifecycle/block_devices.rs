@@ -1,4 +1,4 @@
-//! The disks of a container: their nodes, and the rules that let the container use them. [`crate::disks`] has the
+//! The disks of a container: their nodes, and rules to let the container use them. [`crate::disks`] has the
 //! slots.
 
 use std::fs::{self, Permissions};
@@ -12,7 +12,7 @@ use proto_agent::agent::BlockDevice;
 use crate::containers::{Container, ContainerError};
 use crate::pod::Pod;
 
-/// Mode of a node, where the daemon names none.
+/// Mode of a node if the daemon names none.
 const DISK_MODE: u32 = 0o660;
 
 /// Binds the slots and adds the devices to the specification. The container's removal releases the slots.
@@ -30,8 +30,8 @@ pub(super) async fn add(
         let mode = if device.mode == 0 { DISK_MODE } else { device.mode };
         let in_container = DiskNode { path: Path::new(&device.path), uid: device.uid, gid: device.gid, mode };
         let mut source = None;
-        // In a user namespace nobody can make nodes: then the guest's own node is mounted, and must belong to the container's owner of
-        // it.
+        // A user namespace allows no new nodes. There the guest's own node is mounted, so it must have the
+        // owner of the container's node.
         if pod.user_namespace.get().is_some() {
             let (uid, gid) = pod.guest_ids(device.uid, device.gid)?;
             fs::set_permissions(&node, Permissions::from_mode(mode))

@@ -1,6 +1,6 @@
-//! A mount that is there for as long as a container is being built: of a part of an image, with owners as the pod's user
-//! namespace maps them, of a part of a volume, or of an overlay. Mounts that are made from it are mounts of their own, and
-//! stay.
+//! A temporary mount during the build of a container: of a part of an image with owners mapped by the pod's
+//! user namespace, of a part of a volume, or of an overlay. The container's mounts are made from it. They are
+//! independent and stay.
 
 use std::fs::{self, File};
 use std::io;
@@ -20,7 +20,7 @@ use crate::user_namespace::UserNamespace;
 pub(super) struct BuildMount(PathBuf);
 
 impl BuildMount {
-    /// Mounts the directory or file at `path` at `target`, which is made, with owners as the namespace maps them.
+    /// Makes `target` and mounts the directory or file at `path` there, with owners mapped by the namespace.
     pub(super) fn mapped(path: &Path, target: PathBuf, namespace: &UserNamespace) -> io::Result<BuildMount> {
         if fs::metadata(path)?.is_dir() {
             fs::create_dir_all(&target)?;
@@ -32,8 +32,8 @@ impl BuildMount {
         Ok(BuildMount(target))
     }
 
-    /// Mounts the opened directory or file at `target`, which is made, with owners as the namespace maps them, if there is
-    /// one. Nothing is looked up by a name that somebody else could change.
+    /// Makes `target` and mounts the opened directory or file there, with owners mapped by the namespace, if
+    /// there is one. Nothing is looked up by a name, because others could change it.
     pub(super) fn opened(
         file: &OwnedFd,
         target: PathBuf,
@@ -51,14 +51,14 @@ impl BuildMount {
         Ok(BuildMount(target))
     }
 
-    /// Mounts the directory at `path` at `target`, which is made.
+    /// Makes `target` and mounts the directory at `path` there.
     pub(super) fn directory(path: &Path, target: PathBuf) -> io::Result<BuildMount> {
         fs::create_dir_all(&target)?;
         mount(Some(path), &target, None::<&str>, MsFlags::MS_BIND, None::<&str>)?;
         Ok(BuildMount(target))
     }
 
-    /// Mounts an overlay at `target`, which is made.
+    /// Makes `target` and mounts an overlay there.
     pub(super) fn overlay(layers: &Layers<'_>, target: PathBuf) -> io::Result<BuildMount> {
         fs::create_dir_all(&target)?;
         layers.mount(&target)?;

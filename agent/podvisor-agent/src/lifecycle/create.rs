@@ -1,5 +1,5 @@
-//! CreateContainer: mounts the root, resolves the user, builds the container, and holds it before
-//! exec. When a step fails, the steps before it are undone ([`mod@crate::lifecycle::remove`]).
+//! CreateContainer: mounts the root, resolves the user, builds the container, and holds it before exec. If a
+//! step fails, the steps before it are undone ([`mod@crate::lifecycle::remove`]).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ use crate::pod::Pod;
 use crate::process::{Process, Role};
 use crate::user_namespace::UserNamespace;
 
-/// The user that a created container runs as.
+/// The user of a created container.
 #[derive(Debug)]
 pub(crate) struct Created {
     pub(crate) uid: u32,
@@ -37,7 +37,7 @@ pub(crate) struct Created {
     pub(crate) groups: Vec<u32>,
 }
 
-/// Creates the container, or leaves nothing of it.
+/// Creates the container. On failure nothing of it remains.
 pub(crate) async fn create(pod: &Pod, request: CreateContainerRequest) -> Result<Created, ContainerError> {
     let container = pod.containers.reserve(&request.container_id, request.image_slot)?;
     let image = match pod.images.acquire(request.image_slot).await {
@@ -83,7 +83,7 @@ async fn build(
         devices: &devices,
     };
     let mut spec = spec::container(&request.spec_json, parts)?;
-    // Dropped once the container has mounts of its own.
+    // Dropped once the container has its own mounts.
     let _mapped = volumes::mount(pod, container, &request.image_volumes, &mut spec).await?;
     let _overlays = declared_volumes::mount(pod, container, image, &request.declared_volumes, &mut spec)?;
     let _kept = guest_volumes::mount(pod, container, &request.guest_volumes, &mut spec).await?;
@@ -111,7 +111,7 @@ async fn build(
         filter,
     };
     let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
-    // The container's nodes are made, so the rules may be put on the held container.
+    // The container's nodes exist now, so the rules may be put on the held container.
     let rules = resources.as_ref().and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
     devices::restrict(container.cgroup(), rules)?;
     let files = request.cgroup_files.iter().map(|(file, value)| (file.clone(), value.clone()));
@@ -131,7 +131,7 @@ fn resolve_user(rootfs: &Path, request: &CreateContainerRequest) -> Result<Resol
     Ok(users::resolve(&request.user, &read("etc/passwd")?, &read("etc/group")?, policy)?)
 }
 
-/// The guest's device nodes, if the container is to have them.
+/// Lists the guest's device nodes, if the request asks for them.
 fn guest_devices(request: &CreateContainerRequest) -> std::io::Result<Vec<LinuxDevice>> {
     if request.guest_devices { guest_devices::list(Path::new("/dev")) } else { Ok(Vec::new()) }
 }

@@ -1,7 +1,7 @@
-//! Volumes that the container's image declares: each a directory of the scratch disk, which the container may write to
-//! whatever its root allows, and which goes with the container. The image's content at that path is there too, with its
-//! owners and modes, by an overlay; where the image has nothing, the directory is a plain one, as programs with overlays of
-//! their own need it.
+//! Volumes declared by the container's image. Each is a directory of the scratch disk. The container may
+//! write to it even if its root is read-only, and it is removed with the container. An overlay shows the
+//! image's content at that path, with its owners and modes. If the image has no content there, the volume is
+//! a plain directory, because programs with their own overlays need one.
 //!
 //! An image is hostile: its links are resolved with the image as root and never lead out of it.
 
@@ -19,20 +19,20 @@ use crate::lifecycle::layers::{self, Layers};
 use crate::lifecycle::volumes;
 use crate::pod::Pod;
 
-/// The step that a failure belongs to.
+/// The step named in errors.
 const STEP: &str = "make a volume that the image declares";
 
-/// The image's part at a volume's path.
+/// The image's content at a volume's path.
 #[derive(Debug)]
 enum Found {
     Nothing,
-    /// A directory without anything in it.
+    /// An empty directory.
     Empty(Metadata),
     Content(PathBuf, Metadata),
 }
 
-/// Makes the volumes' directories and sets the sources of the specification's mounts to them. The overlays must live until
-/// the container is built.
+/// Makes the volumes' directories and sets the sources of the specification's mounts to them. The overlays
+/// must live until the container is built.
 pub(super) fn mount(
     pod: &Pod,
     container: &Container,
@@ -53,7 +53,7 @@ pub(super) fn mount(
     Ok(overlays)
 }
 
-/// Makes one volume's directory, and returns the path to bind.
+/// Makes one volume's directory. Returns the path to bind.
 fn make(
     pod: &Pod,
     container: &Container,
@@ -79,7 +79,7 @@ fn make(
     let Some(content) = content else { return Ok(upper) };
     fs::create_dir_all(&work).map_err(container.io(STEP))?;
     let place = |name: &str| container.directory().join(format!("declared-{number}{name}"));
-    // An overlay keeps a mount of its own, so this one can end with the function.
+    // The overlay has its own mount of it, so this one can end with the function.
     let lower = match pod.user_namespace.get() {
         Some(namespace) => BuildMount::mapped(&content, place("-image"), namespace),
         None => BuildMount::directory(&content, place("-image")),
@@ -92,7 +92,7 @@ fn make(
     Ok(path)
 }
 
-/// Looks up a volume's path in the image, which does not change afterwards.
+/// Looks up a volume's path in the image. The image does not change afterwards.
 fn find(image: &Path, path: &str) -> io::Result<Found> {
     let place = match volumes::resolve(image, path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),

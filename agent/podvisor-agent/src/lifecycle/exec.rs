@@ -1,5 +1,5 @@
-//! Exec: one more process in a running container. Several may be started at once; [`agent_container::exec`] makes the
-//! process's specification.
+//! Exec: one more process in a running container. Several may be started at once. [`agent_container::exec`]
+//! makes the process's specification.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use crate::lifecycle::stdio;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
 
-/// Most execs that are remembered of one container, running ones included; probes make many.
+/// Most execs remembered for one container, including running ones. Probes make many.
 const EXECS_MAX: usize = 256;
 
-/// Starts the process, which runs or has ended when this returns.
+/// Starts the process. On return it is running or has already ended.
 pub(crate) async fn exec(pod: &Pod, request: ExecRequest) -> Result<(), ContainerError> {
     check_id(&request.exec_id)?;
     let container = pod.containers.get(&request.container_id)?;
@@ -36,8 +36,8 @@ pub(crate) async fn exec(pod: &Pod, request: ExecRequest) -> Result<(), Containe
     }
 }
 
-/// Ends and forgets a command whose outputs are not opened in time: the daemon that started it was killed before it could
-/// open them, and the next one does not know the command.
+/// Ends and forgets a command if its outputs are not opened in time. Its daemon was killed before opening
+/// them, and the next daemon does not know the command.
 async fn end_unless_claimed(container: Arc<Container>, exec_id: String, process: Arc<Process>) {
     if process.is_claimed().await {
         return;
@@ -51,8 +51,8 @@ async fn end_unless_claimed(container: Arc<Container>, exec_id: String, process:
     container.execs().remove(&exec_id);
 }
 
-/// Takes the exec's id in a running container, and returns the pid of the container's first process. At the bound,
-/// execs that have ended and whose output the host has make room.
+/// Reserves the exec's id in a running container, and returns the pid of the container's first process. At
+/// the limit, ended execs with delivered output are forgotten to make room.
 fn reserve(container: &Container, exec_id: &str) -> Result<i32, ContainerError> {
     let first = match &*container.phase() {
         Phase::Running { first } if !first.has_ended() => first.pid(),
@@ -86,7 +86,7 @@ async fn launch(
     let (uid, gid) = pod.guest_ids(user.uid(), user.gid())?;
     let stdio_spec =
         stdio::StdioSpec { terminal: request.tty, stdin: request.stdin, buffered: false, uid, gid };
-    // A short name, whatever the id: a socket's path has 107 bytes.
+    // A short name whatever the id, because a socket's path has at most 107 bytes.
     let console = container.directory().join(format!("c{}", pod.next_number()));
     let (descriptors, pending) =
         stdio::make(stdio_spec, console).map_err(container.io("make the standard streams"))?;
@@ -111,7 +111,8 @@ mod tests {
     use crate::reaper::Exit;
     use crate::streams::{Direct, ProcessOutput};
 
-    /// An exec `e1` of a new container, and the sender of its end. The process is in no cgroup, so nothing is signalled.
+    /// Returns an exec `e1` of a new container, and the sender of its end. The process is in no cgroup, so
+    /// nothing is signalled.
     fn started(containers: &Containers) -> (Arc<Container>, Arc<Process>, oneshot::Sender<Exit>) {
         let container = containers.reserve("c1", 17).unwrap();
         let (exit, exited) = oneshot::channel();
@@ -138,7 +139,7 @@ mod tests {
         end_unless_claimed(Arc::clone(&container), "e1".into(), process).await;
         assert!(container.execs().is_empty());
         containers.forget("c1");
-        // A daemon that was killed between the two has claimed nothing.
+        // A daemon killed between the two has claimed nothing.
         let (container, process, _exit) = started(&containers);
         take(&process.stdout);
         end_unless_claimed(Arc::clone(&container), "e1".into(), process).await;

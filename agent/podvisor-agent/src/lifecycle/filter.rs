@@ -1,4 +1,4 @@
-//! The filter of system calls of a container's processes.
+//! The system call filter of a container's processes.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use proto_seccomp::{Filter, is_program_length};
 
 use crate::containers::ContainerError;
 
-/// The filter that the host compiled. A daemon from before version
-/// [`SYSCALL_FILTERS`](proto_agent::version::SYSCALL_FILTERS) sends rules instead, which are compiled here.
+/// Returns the filter compiled by the host. A daemon from before version
+/// [`SYSCALL_FILTERS`](proto_agent::version::SYSCALL_FILTERS) sends rules instead. They are compiled here.
 pub(super) fn of(
     request: &CreateContainerRequest,
     spec: &Spec,

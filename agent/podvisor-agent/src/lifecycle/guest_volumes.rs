@@ -1,9 +1,9 @@
-//! Volumes that the guest keeps itself, as mounts of a container. The volumes outlive the container
-//! ([`crate::memory_volumes`], [`crate::disk_volumes`], [`crate::published_volumes`]), but for published ones that are of one
-//! container.
+//! Volumes kept by the guest itself, as mounts of a container. The volumes outlive the container
+//! ([`crate::memory_volumes`], [`crate::disk_volumes`], [`crate::published_volumes`]), except published
+//! volumes of a single container.
 //!
-//! Containers of the pod may change a volume while another one's part of it is looked up, so a part is opened once and
-//! bound by its descriptor.
+//! Other containers of the pod may change a volume while a part of it is looked up. A part is therefore
+//! opened once and bound by its descriptor.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -17,11 +17,11 @@ use crate::containers::{Container, ContainerError};
 use crate::lifecycle::build_mount::BuildMount;
 use crate::pod::Pod;
 
-/// The step that a failure belongs to.
+/// The step named in errors.
 const STEP: &str = "mount a volume";
 
-/// A volume's mount while its container is built, and the empty file or directory that it is on. The place is outside of
-/// the container's own directory: that one is removed with all that is in it.
+/// A volume's mount while its container is built, and its mount point, an empty file or directory. The mount
+/// point is outside of the container's own directory, because that directory is removed with all its content.
 #[derive(Debug)]
 pub(super) struct VolumeMount {
     mount: Option<BuildMount>,
@@ -31,15 +31,15 @@ pub(super) struct VolumeMount {
 impl Drop for VolumeMount {
     fn drop(&mut self) {
         drop(self.mount.take());
-        // Not recursive: where the volume were still mounted, this fails and removes nothing.
+        // Not recursive: if the volume is still mounted, this fails and removes nothing.
         if let Err(error) = fs::remove_file(&self.place).or_else(|_| fs::remove_dir(&self.place)) {
             tracing::warn!(%error, path = %self.place.display(), "the place of a volume stays");
         }
     }
 }
 
-/// Makes the volumes that are not there yet and sets the sources of the specification's mounts to them. The mounts must
-/// live until the container is built.
+/// Makes missing volumes and sets the sources of the specification's mounts to them. The mounts must live
+/// until the container is built.
 pub(super) async fn mount(
     pod: &Pod,
     container: &Container,
@@ -61,7 +61,7 @@ pub(super) async fn mount(
     Ok(mounts)
 }
 
-/// The part of the volume that is asked for.
+/// Opens the requested part of the volume.
 async fn open(pod: &Pod, volume: &GuestVolume) -> Result<OwnedFd, ContainerError> {
     let (name, sub_path) = (&volume.volume, &volume.sub_path);
     if let Some(disk) = volume.disk.as_ref() {

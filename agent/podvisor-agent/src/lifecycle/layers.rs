@@ -10,7 +10,8 @@ use nix::mount::{MsFlags, mount};
 use crate::containers::{Container, ContainerError};
 use crate::pod::Pod;
 
-/// Directories of an overlay. The paths are the agent's: no text of an image may come into a mount's options.
+/// Directories of an overlay. The paths are the agent's, because no text of an image may get into a mount's
+/// options.
 #[derive(Debug)]
 pub(super) struct Layers<'a> {
     pub(super) lower: &'a Path,
@@ -22,15 +23,14 @@ impl Layers<'_> {
     /// Mounts the overlay.
     pub(super) fn mount(&self, at: &Path) -> io::Result<()> {
         let Layers { lower, upper, work } = self;
-        // `xino`: a file keeps its inode number when it is written to for the first time, and with it what programs know
-        // it by.
+        // `xino`: a file keeps its inode number at its first write. Programs identify files by it.
         let (lower, upper, work) = (lower.display(), upper.display(), work.display());
         let options = format!("lowerdir={lower},upperdir={upper},workdir={work},xino=on");
         Ok(mount(Some("overlay"), at, Some("overlay"), MsFlags::empty(), Some(options.as_str()))?)
     }
 }
 
-/// Gives a directory the owner and mode of one of the image, which an overlay shows by those of its upper directory.
+/// Gives a directory the owner and mode of one of the image. An overlay shows those of its upper directory.
 pub(super) fn make_like(
     pod: &Pod,
     container: &Container,
@@ -40,7 +40,7 @@ pub(super) fn make_like(
     let (uid, gid) = pod.guest_ids(like.uid(), like.gid())?;
     fs::set_permissions(directory, like.permissions())
         .and_then(|()| chown(directory, Some(uid), Some(gid)))
-        // A change of owner takes the set-id bits away.
+        // A change of owner clears the set-id bits.
         .and_then(|()| fs::set_permissions(directory, like.permissions()))
         .map_err(container.io("prepare the writable layer"))
 }

@@ -1,6 +1,6 @@
-//! The verbs of containers, one file for each: create, start, update, exec, remove, with the shutdown of all. All other
-//! files make the parts of a container: root, volumes, disks and standard streams. The containers themselves, with
-//! their phases, are in [`crate::containers`].
+//! The verbs of containers, one file for each: create, start, update, exec, remove, with the shutdown of all.
+//! The other files make parts of a container: root, volumes, disks and standard streams. The containers
+//! themselves, with their phases, are in [`crate::containers`].
 
 mod block_devices;
 mod build_mount;

@@ -1,5 +1,5 @@
-//! RemoveContainer and Shutdown: end the processes, and take down what creation made, the users of a thing before the
-//! thing. Every step may be repeated after a failure.
+//! RemoveContainer and Shutdown: end the processes, and take down everything made by creation. Users of a
+//! resource are taken down before the resource. Every step may be repeated after a failure.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,16 +19,16 @@ use crate::pod::Pod;
 use crate::remove_tree;
 use crate::scratch::SCRATCH;
 
-/// How long killed processes may take to end: one may be in an uninterruptible wait for a disk.
+/// Timeout for the end of killed processes. One may be in an uninterruptible wait for a disk.
 const GONE: Duration = Duration::from_secs(10);
-/// Pause between two reads of a cgroup whose processes are ending.
+/// Pause between two reads of a cgroup while its processes end.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Longest time to write the scratch disk back and to unmount it.
+/// Timeout for writing back and unmounting the scratch disk.
 const SCRATCH_UNMOUNT: Duration = Duration::from_secs(10);
-/// Longest time to remove a writable layer.
+/// Timeout for removing a writable layer.
 const SCRATCH_REMOVAL: Duration = Duration::from_secs(60);
 
-/// Removes the container; an unknown one is no error.
+/// Removes the container. An unknown one is no error.
 pub(crate) async fn remove(pod: &Pod, id: &str) -> Result<(), ContainerError> {
     match pod.containers.get(id) {
         Ok(container) => {
@@ -37,7 +37,7 @@ pub(crate) async fn remove(pod: &Pod, id: &str) -> Result<(), ContainerError> {
             }
             tear_down(pod, &container).await
         }
-        // Its volumes may be here before it is.
+        // Its volumes may exist before it does.
         Err(ContainerError::NoContainer(_)) => {
             pod.published_volumes.remove_of(id).map_err(ContainerError::volumes_of(id))
         }
@@ -45,7 +45,7 @@ pub(crate) async fn remove(pod: &Pod, id: &str) -> Result<(), ContainerError> {
     }
 }
 
-/// Takes down all of a container, whatever its phase, and forgets it.
+/// Takes down all of a container in any phase, and forgets it.
 pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(), ContainerError> {
     let _one_at_a_time = container.removal.lock().await;
     if !pod.containers.get(container.id()).is_ok_and(|known| Arc::ptr_eq(&known, container)) {
@@ -80,7 +80,7 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
     Ok(())
 }
 
-/// Ends every container's processes and unmounts the pod's disks, which then have everything that was written.
+/// Ends every container's processes and unmounts the pod's disks. All data is then written to them.
 pub(crate) async fn shut_down(pod: &Pod) -> Result<(), ContainerError> {
     let containers = pod.containers.all();
     for container in &containers {
@@ -90,12 +90,12 @@ pub(crate) async fn shut_down(pod: &Pod) -> Result<(), ContainerError> {
         kill_and_wait(container).await.map_err(container.io("end the processes"))?;
         unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
     }
-    // What programs wrote to the host's files through memory is lost with the VM otherwise.
+    // Otherwise writes to the host's files through mapped memory would be lost with the VM.
     let ((), (), unmounted) = tokio::join!(pod.shared.sync(), pod.disk_volumes.unmount(), unmount_scratch());
     unmounted
 }
 
-/// Writes the scratch disk back and unmounts it, on a thread of its own, since the host's disk may hang.
+/// Writes the scratch disk back and unmounts it, on a separate thread, because the host's disk may hang.
 async fn unmount_scratch() -> Result<(), ContainerError> {
     let work = || {
         if let Err(error) = File::open(SCRATCH).and_then(|scratch| Ok(rustix::fs::syncfs(scratch)?)) {
@@ -123,7 +123,7 @@ async fn kill_and_wait(container: &Container) -> io::Result<()> {
     }
 }
 
-/// Unmounts `path`; a path that is no mount is no error. A mount in use goes with its last user.
+/// Unmounts `path`. It is no error if it is no mount. A mount in use disappears with its last user.
 fn unmount(path: &Path) -> io::Result<()> {
     match nix::mount::umount2(path, MntFlags::empty()) {
         Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => Ok(()),
@@ -132,7 +132,7 @@ fn unmount(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a directory that only the agent wrote.
+/// Removes a directory written only by the agent.
 fn remove_directory(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -140,7 +140,7 @@ fn remove_directory(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes the container's writable layer, in a process of its own ([`crate::remove_tree`]).
+/// Removes the container's writable layer, in a separate process ([`crate::remove_tree`]).
 async fn remove_scratch(pod: &Pod, container: &Container) -> io::Result<()> {
     let path = container.scratch();
     if !path.exists() {

@@ -1,6 +1,6 @@
-//! A container's root file system: an overlay of the image below and a directory of the scratch disk above. In a pod
-//! with a user namespace the image is mounted with mapped owners, so that root's files belong to the namespace's
-//! root. Files above are written with mapped owners already.
+//! A container's root file system: an overlay of the image below and a directory of the scratch disk above.
+//! In a pod with a user namespace the image is mounted with mapped owners, so that root's files belong to the
+//! namespace's root. Files above are written with mapped owners already.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::lifecycle::layers::{self, Layers};
 use crate::pod::Pod;
 use crate::scratch;
 
-/// Mounts the container's root file system, whose writable layer may take so many bytes.
+/// Mounts the container's root file system, with at most `bytes_max` bytes in its writable layer.
 pub(super) fn mount(
     pod: &Pod,
     container: &Container,
@@ -19,14 +19,14 @@ pub(super) fn mount(
     bytes_max: Option<u64>,
 ) -> Result<(), ContainerError> {
     let (upper, work) = (container.scratch().join("upper"), container.scratch().join("work"));
-    // While the directory is empty: only files made later join the project.
+    // While the directory is empty, because only files made later join the project.
     fs::create_dir_all(container.scratch()).map_err(container.io("make the directories"))?;
     scratch::assign(&container.scratch(), container.project(), bytes_max)
         .map_err(container.io("limit the writable layer"))?;
     for directory in [&container.rootfs(), &upper, &work] {
         fs::create_dir_all(directory).map_err(container.io("make the directories"))?;
     }
-    // The root directory has the image's mode and owner; overlayfs shows the upper directory's.
+    // The root directory has the image's mode and owner. overlayfs shows the upper directory's.
     let root = fs::metadata(image).map_err(container.io("read the image"))?;
     layers::make_like(pod, container, &upper, &root)?;
     let mapped = match pod.user_namespace.get() {
@@ -36,7 +36,7 @@ pub(super) fn mount(
         ),
         None => None,
     };
-    // An overlay keeps a mount of its own, so the mapped one can end with this function.
+    // The overlay has its own mount of it, so the mapped one can end with this function.
     let lower = mapped.as_ref().map_or(image, BuildMount::path);
     let layers = Layers { lower, upper: &upper, work: &work };
     layers.mount(&container.rootfs()).map_err(container.io("mount the root"))

@@ -3,7 +3,7 @@
 use crate::containers::{ContainerError, Phase};
 use crate::pod::Pod;
 
-/// Starts the container. A container that is not held is refused.
+/// Starts the container. A container is refused unless it is held.
 pub(crate) async fn start(pod: &Pod, id: &str) -> Result<(), ContainerError> {
     let container = pod.containers.get(id)?;
     let reports = {

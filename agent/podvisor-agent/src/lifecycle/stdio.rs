@@ -1,5 +1,5 @@
-//! A process's standard streams: the descriptors that the process gets, and the agent's ends, which
-//! [`crate::streams`] serves.
+//! A process's standard streams: the process's descriptors, and the agent's ends. [`crate::streams`] serves
+//! the agent's ends.
 
 use std::fs::File;
 use std::io;
@@ -12,12 +12,12 @@ use crate::console::ConsoleSocket;
 use crate::process::Streams;
 use crate::streams::{Direct, Input, Output, ProcessOutput};
 
-/// The standard streams asked for.
+/// The requested standard streams.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StdioSpec {
     pub(super) terminal: bool,
     pub(super) stdin: bool,
-    /// Whether output is held until the host acknowledges it, so that the host may open a stream again.
+    /// Whether output is held until the host acknowledges it, so that the host may reopen a stream.
     pub(super) buffered: bool,
     pub(super) uid: u32,
     pub(super) gid: u32,
@@ -55,7 +55,7 @@ pub(super) fn make(spec: StdioSpec, console: PathBuf) -> io::Result<([OwnedFd; 3
 }
 
 impl Pending {
-    /// The socket that a terminal comes through, if there is one.
+    /// The socket for a terminal, if there is one.
     pub(super) fn console(&self) -> Option<PathBuf> {
         match self {
             Pending::Terminal { socket, .. } => Some(socket.path().to_owned()),
@@ -63,7 +63,7 @@ impl Pending {
         }
     }
 
-    /// The streams, once the process exists.
+    /// Returns the streams, once the process exists.
     pub(super) async fn streams(self) -> io::Result<Streams> {
         let (socket, spec) = match self {
             Pending::Pipes(streams) => return Ok(streams),
@@ -71,7 +71,7 @@ impl Pending {
         };
         let master = socket.receive(spec.uid).await?;
         let (ended, has_ended) = watch::channel(false);
-        // An input even where no stdin is asked for: it carries the terminal's size.
+        // Even without a stdin a terminal needs an input: it carries the terminal's size.
         let stdin = Some(Input::new(master.try_clone()?, true, has_ended.clone())?);
         Ok(Streams { stdin, stdout: output(spec, master, has_ended)?, stderr: None, ended })
     }
@@ -84,7 +84,7 @@ fn output(spec: StdioSpec, source: OwnedFd, ended: watch::Receiver<bool>) -> io:
     })
 }
 
-/// A pipe that belongs to the process's user, who may reopen it as `/dev/stdout`.
+/// A pipe owned by the process's user. The process may reopen it as `/dev/stdout`.
 fn pipe(spec: StdioSpec) -> io::Result<(OwnedFd, OwnedFd)> {
     let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     std::os::unix::fs::fchown(&writer, Some(spec.uid), Some(spec.gid))?;

@@ -1,4 +1,4 @@
-//! UpdateContainer: new limits for a container that has not ended.
+//! UpdateContainer: new limits for a container before its end.
 
 use agent_container::limits;
 use proto_agent::agent::UpdateContainerRequest;
@@ -6,7 +6,8 @@ use proto_agent::agent::UpdateContainerRequest;
 use crate::containers::{ContainerError, Phase};
 use crate::pod::Pod;
 
-/// Writes the limits, all of them or none, on a thread of its own, since the kernel may have to reclaim memory.
+/// Writes the limits, either all or none. Runs on a separate thread, because the kernel may have to reclaim
+/// memory.
 pub(crate) async fn update(pod: &Pod, request: UpdateContainerRequest) -> Result<(), ContainerError> {
     let container = pod.containers.get(&request.container_id)?;
     {

@@ -1,4 +1,4 @@
-//! Image volumes: images that a container mounts beside its own, whole or in part.
+//! Image volumes: images mounted in a container in addition to its own, whole or in part.
 //!
 //! An image is hostile: its links are resolved with the image as root and never lead out of it.
 
@@ -15,8 +15,8 @@ use crate::containers::{Container, VolumeError};
 use crate::lifecycle::build_mount::BuildMount;
 use crate::pod::Pod;
 
-/// Mounts the images and sets the sources of the specification's mounts to them. The container's removal releases
-/// the images; the mapped mounts must live until the container is built.
+/// Mounts the images and sets the sources of the specification's mounts to them. The container's removal
+/// releases the images. The mapped mounts must live until the container is built.
 pub(super) async fn mount(
     pod: &Pod,
     container: &Container,
