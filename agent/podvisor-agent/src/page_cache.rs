@@ -1,5 +1,5 @@
-//! The guest's page cache, which the node takes back when it is short of memory. Nothing is lost by that: what a file has is read
-//! again, and what is not written yet stays.
+//! Shrinks the guest's page cache when the node is short of memory. No data is lost: files are read again,
+//! and unwritten data stays.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -9,31 +9,33 @@ use agent_container::cgroup::CGROUP_ROOT;
 
 use crate::proc_figures::bytes;
 
-/// The file of the root cgroup that takes a number of bytes to reclaim (Documentation/admin-guide/cgroup-v2.rst, `memory.reclaim`).
+/// File of the root cgroup. Writing a number of bytes reclaims them (Documentation/admin-guide/cgroup-v2.rst,
+/// `memory.reclaim`).
 const RECLAIM: &str = "memory.reclaim";
 const MEMINFO: &str = "/proc/meminfo";
 
-/// A cache of fewer bytes is left alone: the programs that run are in it, and would be read again at once.
+/// A smaller cache is left alone: it holds the running programs, and they would be read again at once.
 const LEAST_BYTES: u64 = 8 << 20;
 
-/// Most bytes of one call, which holds up its programs meanwhile.
+/// Most bytes reclaimed by one call. The call delays its programs meanwhile.
 const MOST_BYTES: u64 = 512 << 20;
 
-/// Asks the kernel for half of the cache, whose pages it chooses by their last use, and returns how many bytes smaller the cache is.
+/// Asks the kernel to reclaim half of the cache; it chooses the pages by their last use. Returns by how many
+/// bytes the cache shrank.
 pub(crate) fn reclaim_half() -> io::Result<u64> {
     let before = cached()?;
     let Some(wanted) = half(before) else { return Ok(0) };
     let mut file = fs::OpenOptions::new().write(true).open(Path::new(CGROUP_ROOT).join(RECLAIM))?;
     match file.write_all(wanted.to_string().as_bytes()) {
-        // The kernel has found fewer.
+        // The kernel found fewer bytes.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
         written => written?,
     }
     Ok(before.saturating_sub(cached()?))
 }
 
-/// Bytes of files in memory that the kernel can reclaim. Files of images are in none of its memory, and files of memory volumes on the
-/// lists of other pages.
+/// Bytes of files in memory, as far as the kernel can reclaim them. This excludes files of images (none is in
+/// the guest's memory) and of memory volumes (on the lists of other pages).
 fn cached() -> io::Result<u64> {
     let meminfo = fs::read_to_string(MEMINFO)?;
     Ok(["Active(file):", "Inactive(file):"].map(|key| bytes(&meminfo, key)).iter().sum())

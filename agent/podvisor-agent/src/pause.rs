@@ -1,5 +1,5 @@
-//! The pod-wide PID namespace, held by a process that is PID 1 there, collects processes that end, and does nothing
-//! else. That process is the agent re-executed twice: once to make the namespace, once inside it.
+//! The pod-wide PID namespace. A process holds it: it is PID 1 there, collects ended processes, and does
+//! nothing else. It is the agent re-executed twice: once to make the namespace, once inside it.
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -17,7 +17,7 @@ pub(crate) const NAMESPACE_ARGUMENT: &str = "pod-pid-namespace";
 /// First argument: run as PID 1 of a namespace.
 pub(crate) const PAUSE_ARGUMENT: &str = "pause";
 
-/// The agent's own binary, whatever became of its path.
+/// The agent's own binary, even if its path has changed.
 pub(crate) const SELF: &str = "/proc/self/exe";
 
 /// Why there is no pod-wide namespace.
@@ -31,7 +31,7 @@ pub(crate) enum PauseError {
     Keep(#[source] std::io::Error),
 }
 
-/// Makes the namespace and binds it at [`POD_PID_NAMESPACE`], which takes a millisecond or two.
+/// Makes the namespace and binds it at [`POD_PID_NAMESPACE`]. Takes a millisecond or two.
 pub(crate) fn keep_namespace() -> Result<(), PauseError> {
     let mut helper = Command::new(SELF)
         .arg(NAMESPACE_ARGUMENT)
@@ -56,7 +56,8 @@ pub(crate) fn keep_namespace() -> Result<(), PauseError> {
     .map_err(|errno| PauseError::Keep(errno.into()))
 }
 
-/// Runs the process that makes the namespace: its child is born there, and becomes the agent's when this ends.
+/// Runs the process for making the namespace. Its child starts inside, and becomes the agent's when this
+/// process ends.
 pub(crate) fn make_namespace() -> i32 {
     if let Err(errno) = nix::sched::unshare(CloneFlags::CLONE_NEWPID) {
         eprintln!("podvisor-agent: cannot make a PID namespace: {errno}");
@@ -77,13 +78,13 @@ pub(crate) fn make_namespace() -> i32 {
     }
 }
 
-/// Runs PID 1 of the namespace, which ends only with the agent, and so with the VM.
+/// Runs PID 1 of the namespace. It ends only with the agent, and so with the VM.
 pub(crate) fn run() -> i32 {
-    // This process has the guest's own root, which the pod's processes must not reach through /proc/1.
+    // This process has the guest's own root. The pod's processes must not reach it through /proc/1.
     if nix::sys::prctl::set_dumpable(false).is_err() {
         return 1;
     }
-    // The name that ps shows; a failure does no harm.
+    // The name shown by ps. A failure does no harm.
     let _ = nix::sys::prctl::set_name(c"pause");
     let mut children = SigSet::empty();
     children.add(Signal::SIGCHLD);

@@ -1,5 +1,5 @@
-//! All that the agent knows of its pod, and whether the pod is configured: nothing is served before, so that no two
-//! guests made from one template share names, addresses or secrets ([`crate::rpc`] checks).
+//! The agent's state of its pod. Calls are refused until the pod is configured, so that no two guests of one
+//! template share names, addresses or secrets ([`crate::rpc`] checks).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -23,9 +23,9 @@ use crate::user_namespace::UserNamespace;
 /// The pod of this guest.
 #[derive(Debug, Default)]
 pub(crate) struct Pod {
-    /// Whether the guest is a clone of a template, whose own network other clones have too.
+    /// Whether the guest is a clone of a template. Its boot-time network is the same as other clones'.
     pub(crate) restored: bool,
-    /// Random numbers that a clone throws away before it is configured.
+    /// Prefetched random numbers. A clone throws them away before it is configured.
     pub(crate) fetched_ahead: FetchedAhead,
     pub(crate) clock: Arc<Clock>,
     pub(crate) reaper: Reaper,
@@ -39,22 +39,22 @@ pub(crate) struct Pod {
     pub(crate) host_sockets: HostSockets,
     /// Held while usage is read.
     pub(crate) usage: Arc<Mutex<()>>,
-    /// Held through preparation and configuration; true after the latter.
+    /// Held during preparation and configuration. True after configuration.
     pub(crate) configured: Mutex<bool>,
-    /// Set where the guest was prepared before it had its pod.
+    /// Set if the guest was prepared before it had its pod.
     pub(crate) prepared: OnceLock<Prepared>,
-    /// Set by configuration, if the pod has a user namespace of its own.
+    /// Set by configuration, if the pod has its own user namespace.
     pub(crate) user_namespace: OnceLock<UserNamespace>,
     numbers: AtomicU64,
 }
 
 impl Pod {
-    /// A pod that nothing is known of; `restored` says that the guest is a clone of a template.
+    /// Returns an unconfigured pod. `restored` is true if the guest is a clone of a template.
     pub(crate) fn new(restored: bool) -> Pod {
         Pod { restored, ..Pod::default() }
     }
 
-    /// The guest's ids of a container's user and group, which own files in the guest.
+    /// Returns the guest's ids of a container's user and group. They own files in the guest.
     pub(crate) fn guest_ids(&self, uid: u32, gid: u32) -> Result<(u32, u32), ContainerError> {
         let Some(namespace) = self.user_namespace.get() else { return Ok((uid, gid)) };
         match (namespace.uids.guest_id(uid), namespace.gids.guest_id(gid)) {
@@ -63,7 +63,7 @@ impl Pod {
         }
     }
 
-    /// A number that no other call gets, for names of temporary files.
+    /// Returns a unique number, for names of temporary files.
     pub(crate) fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }

@@ -1,5 +1,5 @@
-//! The pod's `hostname`, `hosts` and `resolv.conf`, which its containers have mounted and may write. They are on a small file system of
-//! their own: a container that fills one takes nothing from the agent, whose files are in memory as well.
+//! The pod's `hostname`, `hosts` and `resolv.conf`. Containers mount them and may write to them. They are on
+//! a small separate file system, so that a container filling one takes no memory from the agent's files.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,10 +9,11 @@ use std::path::Path;
 use nix::mount::MsFlags;
 use proto_agent::guest_path;
 
-/// Where the files are. Containers mount them by the paths that agent and daemon agree on, which are links to here.
+/// Directory of the files. Containers mount them by the paths agreed between agent and daemon; these paths
+/// are links to here.
 const DIRECTORY: &str = "/run/podvisor/pod/files";
 
-/// Room for the three of them, and more than a kubelet writes.
+/// Room for all three, more than a kubelet writes.
 const OPTIONS: &str = "mode=0755,size=1m,nr_inodes=16";
 
 /// Mounts the file system.
@@ -27,7 +28,7 @@ pub(crate) fn mount() -> io::Result<()> {
     Ok(())
 }
 
-/// Writes one of the files, for the user and group that are root in the pod.
+/// Writes one of the files for the pod's root, given as the guest's user and group.
 pub(crate) fn write(path: &str, bytes: &[u8], (uid, gid): (u32, u32)) -> io::Result<()> {
     File::create(path)?.write_all(bytes)?;
     chown(path, Some(uid), Some(gid))

@@ -1,5 +1,6 @@
-//! PreparePod: does of the configuration what is the same for every pod, while the guest waits for one. Nothing here
-//! may need a name, an address or a user of the pod; [`crate::configure`] does the rest, and all of it where nobody prepared.
+//! PreparePod: does the pod-independent part of the configuration while the guest waits for a pod. Nothing
+//! here may need the pod's name, address or user. [`crate::configure`] does the rest, or everything for an
+//! unprepared guest.
 
 use std::fs::File;
 
@@ -9,10 +10,10 @@ use crate::network::{self, NetworkError};
 use crate::scratch::{self, ScratchError};
 use crate::slots::{SlotError, Slots};
 
-/// A guest that waits for its pod. The scratch disk is mounted, and the shared directory bound.
+/// A guest waiting for its pod. The scratch disk is mounted, and the shared directory bound.
 #[derive(Debug)]
 pub(crate) struct Prepared {
-    /// The pod's own network, where the guest is a clone.
+    /// The pod's own network, if the guest is a clone.
     pub(crate) network: Option<File>,
 }
 
@@ -27,8 +28,8 @@ pub(crate) enum PrepareError {
     Network(#[from] NetworkError),
 }
 
-/// Prepares the guest, which `restored` says is a clone of a template. The kernel's random pool has its own seed already: a clone
-/// was woken with one.
+/// Prepares the guest. `restored` is true for a clone of a template. The kernel's random pool is already
+/// seeded, because a clone is woken with a seed.
 pub(crate) async fn run(restored: bool, request: &PreparePodRequest) -> Result<Prepared, PrepareError> {
     files(request.scratch_slot, request.shared_slot).await?;
     let network = if restored { Some(network::make_namespace()?) } else { None };

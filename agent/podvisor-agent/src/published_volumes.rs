@@ -1,13 +1,13 @@
-//! Published volumes: copies of what the kubelet publishes on the node (Secrets, ConfigMaps and their like), in the guest's
-//! memory. The host sends each version in pieces, which nobody sees before the last one is there; then the version takes
-//! the old one's place at once ([`swap`]).
+//! Published volumes: copies of the kubelet's published files (Secrets, ConfigMaps and their like) in the
+//! guest's memory. The host sends each version in pieces. They stay invisible until the last one has arrived.
+//! Then the version replaces the old one atomically ([`swap`]).
 //!
 //! ```text
-//!  <volumes>/<name>/incoming/       a version that is being sent
-//!  <volumes>/<name>/volume/         what containers mount
+//!  <volumes>/<name>/incoming/       a version being sent
+//!  <volumes>/<name>/volume/         mounted by containers
 //! ```
 //!
-//! A volume of one container goes with it; the others live as long as the pod.
+//! A volume of one container is removed with it. The others live as long as the pod.
 
 mod file;
 mod swap;
@@ -24,18 +24,19 @@ use nix::mount::MsFlags;
 use proto_agent::agent::{FileAccess, PublishVolumeRequest};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
-/// Where the volumes are.
+/// Parent of the volumes.
 const DIRECTORY: &str = "/run/podvisor/published-volumes";
-/// Bound of all volumes together: several times what the daemon sends to one pod, with the old and the new version of each.
+/// Limit of all volumes together: several times the daemon's limit for one pod, with the old and the new
+/// version of each.
 const OPTIONS: &str = "mode=0711,size=64m";
-/// Volumes of one pod: some for each container that it may have.
+/// Most volumes of one pod: some for each of the most containers.
 const VOLUMES_MAX: usize = 4096;
 /// Longest name of a volume.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Name of the directory that containers mount.
+/// Name of the mounted directory.
 const VOLUME: &str = "volume";
-/// Name of the directory of a version that is being sent.
+/// Name of the directory of a version being sent.
 const INCOMING: &str = "incoming";
 
 /// Why a published volume cannot be written or used.
@@ -53,16 +54,16 @@ pub(crate) enum PublishedVolumeError {
     Io { volume: String, source: io::Error },
 }
 
-/// Fate of a piece.
+/// Result of a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// The volume has the version already, and needs no more pieces.
+    /// The volume already has the version, and needs no more pieces.
     Current,
-    /// More pieces are to come.
+    /// More pieces will follow.
     Piece,
-    /// The version is in force, in the place of an old one.
+    /// The version is in force. It may have replaced an old one.
     Version {
-        /// The old version, which [`PublishedVolumes::remove_old`] is for.
+        /// The old version, to be removed by [`PublishedVolumes::remove_old`].
         old: Option<OsString>,
     },
 }
@@ -77,9 +78,9 @@ pub(crate) struct PublishedVolumes {
 /// One published volume.
 #[derive(Debug, Default)]
 struct Published {
-    /// Container that the volume goes with; empty for a volume of the pod.
+    /// The volume is removed with this container. Empty for a volume of the pod.
     container: String,
-    /// The version that is being sent, by the number that its sender chose.
+    /// The version being sent, by its sender's number.
     transfer: Option<u64>,
 }
 
@@ -133,7 +134,7 @@ impl PublishedVolumes {
         Ok(Taken::Version { old: old.map_err(failed)? })
     }
 
-    /// Removes a version that another one has taken the place of.
+    /// Removes a replaced version.
     pub(crate) fn remove_old(&self, name: &str, version: &OsStr) {
         let known = self.known();
         if !known.contains_key(name) {
@@ -144,7 +145,7 @@ impl PublishedVolumes {
         }
     }
 
-    /// Opens a volume, or a file of one that has no versions.
+    /// Opens a volume, or a file of a volume without versions.
     pub(crate) fn open(&self, name: &str, sub_path: &str) -> Result<OwnedFd, PublishedVolumeError> {
         let place = self.directory.join(checked(name)?).join(VOLUME);
         let failed = |source| PublishedVolumeError::Io { volume: name.to_owned(), source };
@@ -159,7 +160,7 @@ impl PublishedVolumes {
         openat2(&opened, sub_path, flags, Mode::empty(), within).map_err(|errno| failed(errno.into()))
     }
 
-    /// Removes the volumes that go with a container.
+    /// Removes the volumes of a container.
     pub(crate) fn remove_of(&self, container_id: &str) -> io::Result<()> {
         let mut known = self.known();
         let its = |volume: &Published| !container_id.is_empty() && volume.container == container_id;
@@ -181,7 +182,7 @@ impl PublishedVolumes {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
         nix::mount::mount(Some("published-volumes"), &self.directory, Some("tmpfs"), flags, Some(OPTIONS))
             .map_err(|error| {
-                // The next piece would be written beside the mount otherwise.
+                // Otherwise the next piece would be written to the directory itself.
                 let _ = fs::remove_dir(&self.directory);
                 error.into()
             })
@@ -192,7 +193,7 @@ impl PublishedVolumes {
     }
 }
 
-/// The name, if it is one of a volume.
+/// Returns the name if it is a valid volume name.
 fn checked(name: &str) -> Result<&str, PublishedVolumeError> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(plain) {

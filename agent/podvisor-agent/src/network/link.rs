@@ -10,7 +10,7 @@ use crate::network::address;
 use crate::network::error::NetworkError;
 use crate::network::netlink::handle;
 
-/// The loopback link has this index in every network namespace (`LOOPBACK_IFINDEX`).
+/// Index of the loopback link in every network namespace (`LOOPBACK_IFINDEX`).
 pub(super) const LOOPBACK: u32 = 1;
 /// Longest name of a link: `IFNAMSIZ` less its zero byte.
 const NAME_BYTES_MAX: usize = 15;
@@ -32,14 +32,14 @@ pub(super) async fn move_to(
     handle.link().change(message).execute().await.map_err(failed("move", device))
 }
 
-/// The index of the link with this name.
+/// Returns the index of the link with this name.
 async fn find(handle: &Handle, device: &str) -> Result<u32, NetworkError> {
     let mut found = handle.link().get().match_name(device.to_owned()).execute();
     let link = found.try_next().await.map_err(failed("find", device))?;
     Ok(link.ok_or_else(|| NetworkError::NoInterface(device.to_owned()))?.header.index)
 }
 
-/// Gives the interface's device the name, MAC and MTU of the request, and brings it up. Returns the link's index.
+/// Sets the device's name, MAC and MTU from the request, and brings it up. Returns the link's index.
 pub(super) async fn configure(
     handle: &Handle,
     interface: &Interface,
@@ -64,7 +64,7 @@ pub(super) async fn configure(
         message = message.mtu(interface.mtu);
     }
     handle.link().change(message.build()).execute().await.map_err(failed("configure", name))?;
-    // In a message of its own: a link that is up refuses a new name.
+    // In a separate message, because a link refuses a new name while it is up.
     let up = LinkUnspec::new_with_index(index).up().build();
     handle.link().change(up).execute().await.map_err(failed("bring up", name))?;
     Ok(index)

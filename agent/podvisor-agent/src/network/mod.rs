@@ -1,6 +1,6 @@
-//! The guest's links, addresses, routes and neighbours, set by rtnetlink to what CNI left on the host, and the settings that plugins left
-//! there. This module decides nothing: a request that cannot be applied as it stands is an error, and a setting that the kernel does not
-//! take is reported.
+//! The guest's links, addresses, routes and neighbours, set by rtnetlink to the result of CNI on the host,
+//! and the settings made there by plugins. This module makes no decisions. A request is applied unchanged or
+//! fails. A setting refused by the kernel is reported.
 
 mod address;
 mod error;
@@ -43,7 +43,7 @@ pub(crate) async fn move_to(namespace: BorrowedFd<'_>, devices: &[String]) -> Re
     Ok(())
 }
 
-/// Applies the request's interfaces, then routes, then neighbours. `devices` are those that [`devices`] found.
+/// Applies the request's interfaces, then routes, then neighbours. `devices` is the result of [`devices`].
 pub(crate) async fn configure(request: &ConfigurePodRequest, devices: &[String]) -> Result<(), NetworkError> {
     if request.interfaces.is_empty() {
         return Ok(());

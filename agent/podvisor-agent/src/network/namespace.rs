@@ -1,4 +1,4 @@
-//! A network namespace of the pod's own, without a user namespace that owns it.
+//! A separate network namespace for the pod, without a user namespace as its owner.
 
 use std::fs::File;
 use std::io;
@@ -8,7 +8,8 @@ use nix::sched::CloneFlags;
 
 use crate::network::error::NetworkError;
 
-/// Makes a namespace that nobody is in. A thread makes it and ends, since this thread still has links to move there.
+/// Makes an empty namespace. A short-lived thread makes it, because the calling thread still has to move
+/// links there.
 pub(crate) fn make_namespace() -> Result<File, NetworkError> {
     let make = || {
         nix::sched::unshare(CloneFlags::CLONE_NEWNET)?;
@@ -20,7 +21,7 @@ pub(crate) fn make_namespace() -> Result<File, NetworkError> {
     made.map_err(NetworkError::Namespace)
 }
 
-/// Moves this thread, and all threads and processes that it starts later, to the namespace.
+/// Moves this thread, and all its later threads and processes, to the namespace.
 pub(crate) fn enter_namespace(namespace: BorrowedFd<'_>) -> Result<(), NetworkError> {
     nix::sched::setns(namespace, CloneFlags::CLONE_NEWNET)
         .map_err(|errno| NetworkError::Namespace(errno.into()))

@@ -1,7 +1,7 @@
-//! Sends tables of nftables to this thread's network namespace, each as one batch: the kernel takes all of it or nothing. The messages are
-//! the host's; this module numbers them and reads the kernel's verdict.
+//! Sends tables of nftables to this thread's network namespace, each as one batch: the kernel takes all of it
+//! or nothing. The messages come from the host. This module numbers them and reads the kernel's verdict.
 //!
-//! Batches and their numbers are those of linux/netfilter/nfnetlink.h.
+//! Batches and their numbers are defined in linux/netfilter/nfnetlink.h.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -12,9 +12,9 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 
-/// Bytes of the header of every netlink message: length, type, flags, sequence number, port.
+/// Bytes of a netlink message's header: length, type, flags, sequence number, port.
 const HEADER_BYTES: usize = 16;
-/// `NLMSG_ERROR`, which also carries the zero of success.
+/// `NLMSG_ERROR`. An error of zero means success.
 const ERROR: u16 = 2;
 /// `NLM_F_REQUEST` and `NLM_F_ACK`.
 const REQUEST: u16 = 1;
@@ -25,13 +25,13 @@ const BATCH_END: u16 = 17;
 /// `NFNL_SUBSYS_NFTABLES`, the upper byte of each message's type.
 const NFTABLES: u16 = 10;
 
-/// How long the kernel may take for its answer, in seconds. The kernel answers while it takes the batch.
+/// Timeout for the kernel's answer, in seconds. The kernel answers while it takes the batch.
 const ANSWER_SECONDS: i64 = 30;
 
-/// Bytes for one read: an error holds the message that it is about, which is below 64 KiB.
+/// Bytes for one read. An error contains its message, and messages are below 64 KiB.
 const READ_BYTES: usize = 128 * 1024;
 
-/// Room for the kernel's own marks on a message in a socket's buffer, in bytes and more than enough.
+/// More than enough room in the socket's buffer for the kernel's overhead of a message, in bytes.
 const OVERHEAD_BYTES: usize = 64 * 1024;
 
 /// Why a table could not be made.
@@ -51,7 +51,7 @@ pub(crate) enum NftError {
     RefusedWhole(Errno),
 }
 
-/// A batch with its messages numbered from 1 on. The batch's own beginning has number 0.
+/// A batch with its messages numbered from 1. The beginning of the batch has number 0.
 #[derive(Debug, PartialEq, Eq)]
 struct Batch {
     bytes: Vec<u8>,
@@ -59,20 +59,20 @@ struct Batch {
     kinds: Vec<u16>,
 }
 
-/// Makes the table that these messages make.
+/// Makes the table described by these messages.
 pub(crate) fn make_table(messages: &[u8]) -> Result<(), NftError> {
     prepare(messages)?.make()
 }
 
-/// A table that is ready to be made.
+/// A table ready to be made.
 #[derive(Debug)]
 pub(crate) struct PreparedTable {
     batch: Batch,
     socket: OwnedFd,
 }
 
-/// Prepares the table that these messages make. This step alone needs the guest's own privileges: a message may be longer than a
-/// socket's buffer otherwise is, which only they change.
+/// Prepares the table described by these messages. Only this step needs the guest's own privileges: they
+/// raise the socket's buffer for long messages.
 pub(crate) fn prepare(messages: &[u8]) -> Result<PreparedTable, NftError> {
     let batch = Batch::new(messages)?;
     let protocol = SockProtocol::NetlinkNetFilter;
@@ -86,7 +86,7 @@ pub(crate) fn prepare(messages: &[u8]) -> Result<PreparedTable, NftError> {
 }
 
 impl PreparedTable {
-    /// Makes the table in the network that the socket is in.
+    /// Makes the table in the socket's network.
     pub(crate) fn make(self) -> Result<(), NftError> {
         let PreparedTable { batch, socket } = self;
         let kernel = NetlinkAddr::new(0, 0);
@@ -116,21 +116,23 @@ impl Batch {
         if kinds.is_empty() {
             return Err(NftError::Empty);
         }
-        // The kernel confirms the last message, or says what is wrong with it, whatever it says of those before.
+        // The kernel always confirms the last message or reports its error, whatever the result of earlier
+        // messages.
         let flags = u16::from_ne_bytes([bytes[last + 6], bytes[last + 7]]) | ACK;
         bytes[last + 6..last + 8].copy_from_slice(&flags.to_ne_bytes());
         bytes.extend(mark(BATCH_END));
         Ok(Batch { bytes, kinds })
     }
 
-    /// Reads until the kernel has spoken about the last message, or about the batch. The first error is the cause.
+    /// Reads until the kernel has answered for the last message or for the batch. The first error is the
+    /// cause.
     fn verdict(&self, socket: &OwnedFd) -> Result<(), NftError> {
         let mut first = None;
         let mut buffer = vec![0; READ_BYTES];
         loop {
             let read = match recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
                 Ok(read) => read,
-                // More errors than the socket's buffer holds; the first one is enough.
+                // The socket's buffer cannot hold all errors. The first one is enough.
                 Err(errno) => return Err(first.unwrap_or(NftError::RefusedWhole(errno))),
             };
             let mut rest = &buffer[..read];
@@ -155,7 +157,7 @@ impl Batch {
     }
 }
 
-/// Length, with its padding, and type of the message at the beginning.
+/// Padded length and type of the message at the beginning.
 fn length_and_kind(bytes: &[u8]) -> Option<(usize, u16)> {
     let header: &[u8; HEADER_BYTES] = bytes.first_chunk()?;
     let length = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
@@ -164,7 +166,7 @@ fn length_and_kind(bytes: &[u8]) -> Option<(usize, u16)> {
         .then_some((length, u16::from_ne_bytes([header[4], header[5]])))
 }
 
-/// The number of the message that a `struct nlmsgerr` is about, its error, and the length of all.
+/// From a `struct nlmsgerr`: the number of its message, the error, and the whole length.
 fn verdict_of(bytes: &[u8]) -> Option<(usize, i32, usize)> {
     let (length, kind) = length_and_kind(bytes)?;
     let sequence = u32::from_ne_bytes(*bytes.get(8..)?.first_chunk()?);
@@ -173,7 +175,7 @@ fn verdict_of(bytes: &[u8]) -> Option<(usize, i32, usize)> {
     Some((usize::try_from(sequence).ok()?, error, length))
 }
 
-/// The beginning or the end of a batch, with `struct nfgenmsg`, which names the subsystem.
+/// The beginning or the end of a batch, with `struct nfgenmsg` to name the subsystem.
 fn mark(kind: u16) -> Vec<u8> {
     let mut mark = Vec::with_capacity(HEADER_BYTES + 4);
     mark.extend(20u32.to_ne_bytes());
@@ -185,7 +187,7 @@ fn mark(kind: u16) -> Vec<u8> {
     mark
 }
 
-/// The object that a message makes (`NFT_MSG_NEW*` of linux/netfilter/nf_tables.h).
+/// Object made by a message (`NFT_MSG_NEW*` of linux/netfilter/nf_tables.h).
 fn what(kind: u16) -> &'static str {
     match kind & 0xff {
         0 => "the table",
@@ -256,7 +258,7 @@ mod tests {
                 Err(NftError::Socket(errno)) => return eprintln!("skipped: no netfilter here: {errno}"),
                 made => made.unwrap(),
             }
-            // A rule needs a chain, and this one has none.
+            // A rule needs a chain, but this one has none.
             let rule = [message(0, &NAT), message(6, &NAT)].concat();
             let error = make_table(&rule).unwrap_err();
             assert!(matches!(error, NftError::Refused { number: 2, of: 2, what: "a rule", .. }), "{error}");

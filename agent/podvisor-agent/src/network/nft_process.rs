@@ -1,5 +1,5 @@
-//! Makes a table of nftables from within the pod's user namespace, in a process of its own: only a process with one thread may enter a
-//! user namespace.
+//! Makes a table of nftables from within the pod's user namespace, in a separate process: only a process with
+//! one thread may enter a user namespace.
 //!
 //! ```text
 //!  agent                          helper (the agent re-executed)
@@ -18,16 +18,17 @@ use crate::network::nft;
 use crate::pause::SELF;
 use crate::user_namespace;
 
-/// First argument: enter the pod's user namespace, make the table that comes on standard input, print why not, and end.
+/// First argument: enter the pod's user namespace, make the table from standard input, print the reason of a
+/// failure, and end.
 pub(crate) const ARGUMENT: &str = "nft-table";
 
-/// Printed where the table was made.
+/// Printed on success.
 const MADE: &str = "made";
 
-/// Most bytes of a reason.
+/// Longest reason, in bytes.
 const REASON_BYTES_MAX: u64 = 1024;
 
-/// Makes a table in the network that this thread is in, which the helper inherits. The pod has a user namespace.
+/// Makes a table in this thread's network, for a pod with a user namespace. The helper inherits the network.
 pub(super) fn make_table(messages: &[u8]) -> Result<(), String> {
     let answer = ask(messages).map_err(|error| format!("the process of the table: {error}"))?;
     match answer.trim_end() {
@@ -37,7 +38,7 @@ pub(super) fn make_table(messages: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Runs the helper, whose end the reaper collects, as that of every process.
+/// Runs the helper. The reaper collects its exit, like every process's.
 fn ask(messages: &[u8]) -> io::Result<String> {
     let mut helper = Command::new(SELF).arg(ARGUMENT).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     let (Some(mut input), Some(output)) = (helper.stdin.take(), helper.stdout.take()) else {
@@ -56,7 +57,7 @@ pub(crate) fn run() -> i32 {
         Ok(()) => MADE.to_owned(),
         Err(why) => why,
     };
-    // An agent that has gone away is a guest that ends.
+    // If the agent is gone, the guest is ending.
     let _ = writeln!(io::stdout(), "{answer}");
     i32::from(answer != MADE)
 }

@@ -1,4 +1,4 @@
-//! Addresses, routes and neighbours of a link that is up ([`crate::network::link`]).
+//! Addresses, routes and neighbours of a link, once it is up ([`crate::network::link`]).
 
 use std::net::IpAddr;
 
@@ -12,8 +12,8 @@ use crate::network::address;
 use crate::network::error::NetworkError;
 use crate::network::netlink::{Indices, index};
 
-/// Adds one address. IPv6 addresses are usable at once, without duplicate detection: the host has made sure that
-/// nobody else has them.
+/// Adds one address. IPv6 addresses are usable at once, without duplicate detection, because the host has
+/// made sure of their uniqueness.
 pub(super) async fn add_address(handle: &Handle, link: u32, text: &str) -> Result<(), NetworkError> {
     let (ip, prefix) = address::cidr(text)?;
     let mut request = handle.address().add(link, ip, prefix).replace();
@@ -23,7 +23,7 @@ pub(super) async fn add_address(handle: &Handle, link: u32, text: &str) -> Resul
     request.execute().await.map_err(failed("add the address", text))
 }
 
-/// Adds one route, or replaces the one that the kernel made for an address.
+/// Adds one route, or replaces the kernel's own route for an address.
 pub(super) async fn add(handle: &Handle, indices: &Indices, route: &Route) -> Result<(), NetworkError> {
     let message = message(index(indices, &route.interface)?, route)?;
     let added = handle.route().add(message).replace().execute().await;

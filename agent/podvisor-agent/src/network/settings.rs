@@ -1,5 +1,5 @@
-//! Settings that CNI plugins left in the pod's namespace on the node, made in the pod's network here. A setting that this kernel does not
-//! take stops nothing: the response names it, and the daemon decides.
+//! Settings made by CNI plugins in the pod's namespace on the node, repeated in the pod's network here. A
+//! setting refused by this kernel stops nothing: the response names it, and the daemon decides.
 
 use agent_container::launch::Failure;
 use proto_agent::agent::{ConfigurePodRequest, ConfigurePodResponse, Sysctl};
@@ -17,7 +17,7 @@ pub(crate) fn replay(request: &ConfigurePodRequest) -> ConfigurePodResponse {
         }
     }
     for (number, table) in (0..).zip(&request.nft_tables) {
-        // The kernel takes a match by user alone from the user namespace that the network belongs to (`owner_check` of
+        // The kernel accepts a match by user only from the network's user namespace (`owner_check` of
         // net/netfilter/xt_owner.c).
         let made = if in_user_namespace {
             nft_process::make_table(&table.messages)
@@ -31,7 +31,7 @@ pub(crate) fn replay(request: &ConfigurePodRequest) -> ConfigurePodResponse {
     response
 }
 
-/// Writes a sysctl of the network, which belongs to whoever has the network.
+/// Writes a sysctl of the network. It belongs to the network's owner.
 fn write(sysctl: &Sysctl) -> Result<(), String> {
     let path = sysctl::path(&sysctl.path).filter(|path| path.starts_with("/proc/sys/net"));
     let path = path.ok_or_else(|| "this is no sysctl of the network".to_owned())?;

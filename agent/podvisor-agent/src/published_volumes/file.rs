@@ -1,4 +1,4 @@
-//! Files of a version that is being sent. Nobody else sees them or writes there yet.
+//! Files of a version being sent. They are not visible yet, and only the agent writes them.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -13,7 +13,7 @@ const PATH_BYTES_MAX: usize = 4096;
 /// Why a file cannot be written.
 #[derive(Debug)]
 pub(super) enum FileError {
-    /// The path leads elsewhere, or has a name that the volume itself needs.
+    /// The path leads elsewhere, or has a name reserved for the volume itself.
     Path(String),
     Io(io::Error),
 }
@@ -40,13 +40,13 @@ pub(super) fn write(incoming: &Path, file: &PublishedFile) -> Result<(), FileErr
     Ok(set_access(&path, &file.access.clone().unwrap_or_default())?)
 }
 
-/// Sets owner and mode. Changing the owner takes setgid away, so the mode comes last.
+/// Sets owner and mode. Changing the owner clears setgid, so the mode comes last.
 pub(super) fn set_access(path: &Path, access: &FileAccess) -> io::Result<()> {
     chown(path, Some(access.uid), Some(access.gid))?;
     fs::set_permissions(path, Permissions::from_mode(access.mode & 0o7777))
 }
 
-/// Whether the path stays in the version, and has no name at the top that the volume needs for itself.
+/// Returns true if the path stays in the version, and its first name is not reserved for the volume.
 fn is_inside(path: &str) -> bool {
     let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
     path.len() <= PATH_BYTES_MAX

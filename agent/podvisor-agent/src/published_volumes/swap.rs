@@ -1,20 +1,20 @@
-//! Puts a version of a published volume in place, as the kubelet's atomic writer does on the node
-//! (kubernetes `pkg/volume/util/atomic_writer.go`): readers find the old version or the new one, and whoever waits for the
-//! volume's directory by inotify is woken.
+//! Installs a version of a published volume like the kubelet's atomic writer on the node (kubernetes
+//! `pkg/volume/util/atomic_writer.go`). Readers see the old version or the new one, and programs watching the
+//! volume's directory by inotify are woken.
 //!
 //! ```text
 //!  1. <volume>/<version>/                  the new version, with its final name
 //!  2. <volume>/..data_tmp -> <version>
 //!  3. ..data_tmp is renamed to ..data      the new version is in force
-//!  4. <volume>/<name> -> ..data/<name>     for names that are new
-//!  5. links to names that are gone are removed, and versions from before the old one
+//!  4. <volume>/<name> -> ..data/<name>     for new names
+//!  5. links to removed names are removed, and versions from before the old one
 //!  later: the old version is removed
 //! ```
 //!
-//! The kubelet removes the old version at once. A reader that has followed `..data` to it and looks into it a moment later then
-//! finds nothing; a guest may run several times slower than a node, so that moment is given.
+//! The kubelet removes the old version at once. A reader may have followed `..data` to it and find nothing a
+//! moment later. A guest may run several times slower than a node, so the old version stays for a moment.
 //!
-//! Each step may be the last one: the next swap goes on from whatever is there.
+//! The swap may stop after any step. The next swap continues from the state on disk.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -30,12 +30,12 @@ use super::file::set_access;
 
 /// Link to the version in force.
 const DATA: &str = "..data";
-/// Link that is renamed to [`DATA`].
+/// Link to be renamed to [`DATA`].
 const DATA_NEW: &str = "..data_tmp";
-/// Longest name of a version: that of a file.
+/// Longest name of a version, the same as of a file.
 const VERSION_BYTES_MAX: usize = 255;
 
-/// Whether a version's directory may have this name, beside the volume's own names.
+/// Returns true if a version's directory may have this name. The volume's own names are reserved.
 pub(super) fn is_version(version: &str) -> bool {
     version.starts_with("..")
         && ![DATA, DATA_NEW, ".."].contains(&version)
@@ -43,7 +43,7 @@ pub(super) fn is_version(version: &str) -> bool {
         && !version.contains(['/', '\0'])
 }
 
-/// Whether the volume has this version; one without versions never gets another.
+/// Returns true if the volume has this version. A volume without versions never gets another.
 pub(super) fn has(volume: &Path, version: &str) -> bool {
     if version.is_empty() {
         return volume.exists();
@@ -51,20 +51,21 @@ pub(super) fn has(volume: &Path, version: &str) -> bool {
     in_force(volume).is_some_and(|found| found == version) && is_whole(volume, version)
 }
 
-/// The version that is in force, if there is one.
+/// The version in force, if there is one.
 pub(super) fn in_force(volume: &Path) -> Option<OsString> {
     Some(fs::read_link(volume.join(DATA)).ok()?.into_os_string())
 }
 
-/// Whether all steps of the swap to this version were done.
+/// Returns true if all steps of the swap to this version were done.
 fn is_whole(volume: &Path, version: &str) -> bool {
     let (Ok(wanted), Ok(found)) = (names(&volume.join(version)), names(volume)) else { return false };
     let visible: BTreeSet<_> = found.iter().filter(|name| !is_own(name)).cloned().collect();
     visible == wanted && !found.contains(OsStr::new(DATA_NEW))
 }
 
-/// Puts the version in `incoming`, which has the access that it is to have, in the place of the volume's. `root` is the
-/// access to the volume's own directory. Returns the old version, if there is one, which [`remove_version`] is for.
+/// Replaces the volume's version with the one in `incoming`. Access to its files must already be set. `root`
+/// is the access to the volume's own directory. Returns the old version, if there is one, for
+/// [`remove_version`].
 pub(super) fn swap(
     volume: &Path,
     incoming: &Path,
@@ -85,7 +86,7 @@ pub(super) fn swap(
     Ok(old)
 }
 
-/// Removes a version that is in force no more.
+/// Removes a version, unless it is in force.
 pub(super) fn remove_version(volume: &Path, version: &OsStr) -> io::Result<()> {
     if in_force(volume).is_some_and(|found| found == version) {
         return Ok(());
@@ -93,7 +94,7 @@ pub(super) fn remove_version(volume: &Path, version: &OsStr) -> io::Result<()> {
     clear(&volume.join(version))
 }
 
-/// A step of a swap: takes the volume, the version that was sent, and its name.
+/// A step of a swap. Takes the volume, the incoming version, and its name.
 type Step = fn(&Path, &Path, &str) -> io::Result<()>;
 
 const STEPS: [Step; 4] = [place, link, put_in_force, show];
@@ -101,7 +102,7 @@ const STEPS: [Step; 4] = [place, link, put_in_force, show];
 fn place(volume: &Path, incoming: &Path, version: &str) -> io::Result<()> {
     let place = volume.join(version);
     if in_force(volume).is_some_and(|found| found == version) {
-        // In force already; what came again is the same.
+        // Already in force, and the same content came again.
         return clear(incoming);
     }
     clear(&place)?;
@@ -128,7 +129,7 @@ fn show(volume: &Path, _incoming: &Path, version: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes all that is of neither version.
+/// Removes everything belonging to neither version.
 fn remove_old(volume: &Path, version: &str, old: Option<&OsStr>) -> io::Result<()> {
     let wanted = names(&volume.join(version))?;
     for name in names(volume)? {
@@ -144,7 +145,7 @@ fn remove_old(volume: &Path, version: &str, old: Option<&OsStr>) -> io::Result<(
     Ok(())
 }
 
-/// Whether a name at the top of the volume is none of a version's.
+/// Returns true if a name at the top of the volume does not belong to a version.
 fn is_own(name: &OsStr) -> bool {
     name.as_bytes().starts_with(b"..")
 }
@@ -160,7 +161,7 @@ fn remove_link(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes a directory of the agent's own, or a link, if there is one.
+/// Removes one of the agent's directories, or a link, if it exists.
 pub(super) fn clear(path: &Path) -> io::Result<()> {
     let removed = match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => fs::remove_dir_all(path),
@@ -173,7 +174,7 @@ pub(super) fn clear(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The steps of a swap, for tests that end it after some of them.
+/// Runs only the first steps of a swap, for tests of an interrupted one.
 #[cfg(test)]
 pub(super) fn first_steps(volume: &Path, incoming: &Path, version: &str, count: usize) -> io::Result<()> {
     if !volume.exists() {
