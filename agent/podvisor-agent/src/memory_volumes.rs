@@ -1,7 +1,7 @@
-//! Memory volumes: each a tmpfs of the guest's own, which the containers of the pod share and which lives as long as the
-//! pod. Pages count for the containers that write them.
+//! Memory volumes: each is a tmpfs of the guest, shared by the pod's containers and alive as long as the pod.
+//! Its pages count for the container writing them.
 //!
-//! [`crate::volume_part`] finds the part of a volume that a container mounts.
+//! [`crate::volume_part`] finds a container's part of a volume.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ use crate::volume_part::{NAME_BYTES_MAX, is_name, open_part};
 
 /// Parent of the volumes' mount points.
 const DIRECTORY: &str = "/run/podvisor/memory-volumes";
-/// Volumes of one pod: as many as one container may have mounts.
+/// Most volumes of one pod: the maximum number of mounts of one container.
 const VOLUMES_MAX: usize = 512;
 
 /// Why a memory volume cannot be used.
@@ -41,7 +41,7 @@ pub(crate) enum MemoryVolumeError {
 pub(crate) struct MemoryVolumes(Mutex<Vec<String>>);
 
 impl MemoryVolumes {
-    /// Opens a part of a volume; the volume, and a directory at `sub_path`, are made if they are not there.
+    /// Opens a part of a volume. Makes the volume, and a directory at `sub_path`, if they are missing.
     pub(crate) fn open(
         &self,
         name: &str,
@@ -77,7 +77,7 @@ impl MemoryVolumes {
         Ok(place)
     }
 
-    /// Gives a volume other bounds.
+    /// Changes the limits of a volume.
     pub(crate) fn resize(&self, name: &str, limits: &VolumeLimits) -> Result<(), MemoryVolumeError> {
         let place = place(name)?;
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
-//! Figures in files of `/proc` whose lines are of the form `MemTotal:  1024 kB`.
+//! Values in files of `/proc` with lines like `MemTotal:  1024 kB`.
 
-/// The value of the line that begins with `key`, in bytes; 0 when absent.
+/// Returns the value of the line starting with `key`, in bytes, or 0 if it is missing.
 pub(crate) fn bytes(text: &str, key: &str) -> u64 {
     text.lines()
         .find_map(|line| line.strip_prefix(key))

@@ -1,5 +1,5 @@
-//! One process that the host knows by id: a container's first one, or an exec, with its streams and its end. This
-//! module starts nothing; [`crate::launcher`] does.
+//! One process with an id known to the host: a container's first one, or an exec, with its streams and its
+//! end. This module starts nothing; [`crate::launcher`] does.
 //!
 //! ```text
 //!   running ──reaped──▶ ending ──(the first process only: rest of the cgroup killed)──▶ ended
@@ -18,16 +18,17 @@ use crate::reaper::Exit;
 use crate::shared::Shared;
 use crate::streams::{Input, ProcessOutput};
 
-/// Longest wait for killed processes, whose writes count too, and the pause between two reads of their cgroup.
+/// Timeout for killed processes, because their writes count, too; and the pause between two reads of their
+/// cgroup.
 const GONE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long the host may take to open a command's outputs. The host itself gives up after 30 s for a connection and as much
-/// for its answer (`runtime/guest`), and a command has two outputs.
+/// Timeout for the host to open a command's outputs. The host itself gives up after 30 s for a connection and
+/// another 30 s for its answer (`runtime/guest`), and a command has two outputs.
 const CLAIMED: Duration = Duration::from_secs(120);
-/// How long a command may take to end after each signal once its host has gone.
+/// Timeout for a command's end after each signal once its host is gone.
 const HUNG_UP: Duration = Duration::from_secs(5);
 
-/// How a process ended, as Wait answers.
+/// A process's end, as answered by Wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) exit: Exit,
@@ -35,7 +36,8 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// `oom_killed` is whether the kernel killed a process of the container for want of memory while this one ran.
+    /// `oom_killed` is true if the kernel killed a process of the container for lack of memory while this one
+    /// ran.
     fn new(exit: Exit, oom_killed: bool) -> Ended {
         let reason = match exit.code {
             _ if oom_killed => ExitReason::EXIT_REASON_OOM_KILLED,
@@ -56,7 +58,7 @@ pub(crate) struct Process {
     /// Standard output, or a terminal's output.
     pub(crate) stdout: ProcessOutput,
     pub(crate) stderr: Option<ProcessOutput>,
-    /// Whether the host knows how the process ended.
+    /// Whether the host knows the process's end.
     reported: AtomicBool,
 }
 
@@ -70,13 +72,13 @@ pub(crate) struct Streams {
     pub(crate) ended: watch::Sender<bool>,
 }
 
-/// The process's place in its container, which decides what its end means.
+/// The process's role in its container. It decides the consequences of its end.
 #[derive(Clone, Debug)]
 pub(crate) enum Role {
-    /// The container ends with this process: the rest of the cgroup is killed, and everything that it wrote to files
-    /// of the host is there before the end is reported.
+    /// The container ends with this process. The rest of the cgroup is killed, and all its writes to the
+    /// host's files are complete before the end is reported.
     First { shared: Option<Arc<Shared>> },
-    /// A command, which other processes may outlive.
+    /// A command. Other processes may outlive it.
     Exec,
 }
 
@@ -91,7 +93,7 @@ impl Process {
     ) -> Arc<Process> {
         let (sender, ended) = watch::channel(None);
         let Streams { stdin, stdout, stderr, ended: streams_ended } = streams;
-        // A container's count begins at zero; an exec counts from its own start.
+        // A container's count begins at zero. An exec counts from its own start.
         let (whole, input) = (cgroup.clone(), stdin.clone());
         let kills_before = if matches!(role, Role::Exec) { cgroup.oom_kills() } else { 0 };
         tokio::spawn(async move {
@@ -129,35 +131,35 @@ impl Process {
         self.pid
     }
 
-    /// Waits for the process's end; `None` if it is no longer followed.
+    /// Waits for the process's end. Returns `None` if it is no longer followed.
     pub(crate) async fn wait(&self) -> Option<Ended> {
         let mut ended = self.ended.clone();
         let ended = ended.wait_for(Option::is_some).await.ok()?;
         *ended
     }
 
-    /// Whether the process has ended.
+    /// Returns true if the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.borrow().is_some()
     }
 
-    /// Whether the process has ended and the host has all its output.
+    /// Returns true if the process has ended and the host has all its output.
     pub(crate) fn output_delivered(&self) -> bool {
         self.has_ended() && self.stdout.finished() && self.stderr.as_ref().is_none_or(ProcessOutput::finished)
     }
 
-    /// Notes that the host knows how the process ended.
+    /// Notes that the host knows the process's end.
     pub(crate) fn mark_reported(&self) {
         self.reported.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the host has the process's end and all its output.
+    /// Returns true if the host has the process's end and all its output.
     pub(crate) fn is_delivered(&self) -> bool {
         self.reported.load(Ordering::Relaxed) && self.output_delivered()
     }
 
-    /// Waits until the host has opened all of the command's outputs. False where the time for that is over: a host that
-    /// has the command's id would have come.
+    /// Waits until the host has opened all of the command's outputs. Returns false on timeout: a host with
+    /// the command's id would have come.
     pub(crate) async fn is_claimed(&self) -> bool {
         let outputs = async {
             self.stdout.claimed().await;
@@ -168,7 +170,7 @@ impl Process {
         tokio::time::timeout(CLAIMED, outputs).await.is_ok()
     }
 
-    /// Ends a process whose host has gone: SIGHUP, as from a terminal that closes, and then SIGKILL.
+    /// Ends a process after its host is gone: SIGHUP, like a closing terminal, and then SIGKILL.
     pub(crate) async fn hang_up(&self) {
         for signal in [nix::libc::SIGHUP, nix::libc::SIGKILL] {
             if let Err(error) = self.signal_tree(signal.unsigned_abs()) {
@@ -181,9 +183,9 @@ impl Process {
         tracing::warn!(pid = self.pid, "a command whose host has gone does not end");
     }
 
-    /// Signals the process, its descendants, and the session that it leads, as each process that the agent starts does.
-    /// A process that has ended is no error, and processes that it left behind are not searched for. Returns those that
-    /// were signalled last.
+    /// Signals the process, its descendants, and its session. The agent starts each process as a session
+    /// leader. It is no error if the process has ended; orphans of an ended process are not searched for.
+    /// Returns the processes signalled last.
     pub(crate) fn signal_tree(&self, signal: u32) -> std::io::Result<Vec<i32>> {
         if self.has_ended() {
             return Ok(Vec::new());
@@ -191,8 +193,8 @@ impl Process {
         self.cgroup.signal_tree(self.pid, signal)
     }
 
-    /// Signals the process; one that has ended is no error. The pid cannot be another process's: either the reaper has
-    /// not collected this one yet, or it is known to have ended.
+    /// Signals the process. It is no error if the process has ended. The pid cannot belong to another
+    /// process: either the reaper has not collected this one yet, or it is known to have ended.
     pub(crate) fn signal(&self, signal: u32) -> std::io::Result<()> {
         if self.has_ended() {
             return Ok(());
@@ -204,7 +206,7 @@ impl Process {
     }
 }
 
-/// Waits for the killed processes of a cgroup, but not for long: one may wait for a disk without end.
+/// Waits briefly for the killed processes of a cgroup. One may wait for a disk forever.
 async fn wait_until_empty(cgroup: &Cgroup) {
     let gone = async {
         while cgroup.populated().unwrap_or(false) {

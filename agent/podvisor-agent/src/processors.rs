@@ -1,4 +1,4 @@
-//! The guest's processors: how many of those that the VM has are online. The first is always online.
+//! Brings the guest's processors online or offline. The first is always online.
 
 use std::fs;
 use std::io;
@@ -10,10 +10,10 @@ use crate::fair_server;
 /// The kernel's directory of processors.
 const DIRECTORY: &str = "/sys/devices/system/cpu";
 
-/// Held through a change, so that changes come one after the other.
+/// Held during a change, to serialize changes.
 static CHANGING: Mutex<()> = Mutex::new(());
 
-/// A processor that could not be switched.
+/// A failure to switch a processor.
 #[derive(Debug, thiserror::Error)]
 #[error("processor {number} cannot be brought {}", if *.online { "up" } else { "down" })]
 pub(crate) struct ProcessorError {
@@ -22,8 +22,8 @@ pub(crate) struct ProcessorError {
     source: io::Error,
 }
 
-/// Brings processors up or down until `wanted` are online, or all that there are; returns how many are. The kernel
-/// takes milliseconds for each.
+/// Brings processors up or down until `wanted` are online, or all if there are fewer. Returns the number of
+/// online processors. The kernel takes milliseconds for each.
 pub(crate) fn set_online(wanted: u32) -> Result<u32, ProcessorError> {
     let _changing = CHANGING.lock().unwrap_or_else(PoisonError::into_inner);
     let online = set_online_in(Path::new(DIRECTORY), wanted.max(1))?;
@@ -32,7 +32,7 @@ pub(crate) fn set_online(wanted: u32) -> Result<u32, ProcessorError> {
 }
 
 fn set_online_in(directory: &Path, wanted: u32) -> Result<u32, ProcessorError> {
-    // The first has no file, since it is always online.
+    // The first has no file, because it is always online.
     let mut count = 1;
     for (number, file) in processors(directory) {
         let online = count < wanted;
@@ -45,7 +45,7 @@ fn set_online_in(directory: &Path, wanted: u32) -> Result<u32, ProcessorError> {
     Ok(count)
 }
 
-/// The processors that can be switched, by number, with their files.
+/// The switchable processors by number, with their files.
 fn processors(directory: &Path) -> Vec<(u32, PathBuf)> {
     let mut found: Vec<_> = fs::read_dir(directory)
         .into_iter()

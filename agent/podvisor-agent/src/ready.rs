@@ -1,4 +1,4 @@
-//! Readiness, reported once: a frame on a stream that the guest opens to the host. Nobody polls for it.
+//! Reports readiness once, as a frame on a stream from the guest to the host. The host does not poll for it.
 
 use nix::time::ClockId;
 use proto_agent::agent::AgentReady;
@@ -17,7 +17,7 @@ pub(crate) enum ReadyError {
     Frame(#[from] frame::FrameError),
 }
 
-/// Reports to the host that both ports are served.
+/// Reports to the host: both ports are served.
 pub(crate) async fn push(entered_ns: u64) -> Result<(), ReadyError> {
     let address = VsockAddr::new(VMADDR_CID_HOST, port::READY);
     let mut stream = VsockStream::connect(address).await.map_err(ReadyError::Dial)?;

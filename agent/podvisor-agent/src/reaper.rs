@@ -1,9 +1,9 @@
-//! Collects every process that ends, since PID 1 inherits them all, and reports each end to the process's watcher.
-//! Nothing else in the agent may wait for a process.
+//! Collects every ended process, because PID 1 inherits them all, and reports each exit to the process's
+//! watcher. No other part of the agent may wait for a process.
 //!
-//! A launch learns its process's pid only after the process exists, and perhaps after it ended. So while a launch is
-//! under way the ends of unwatched processes are stored; when no launch is left they are dropped, since a pid may be
-//! used again. For the same reason a launch takes no end from before it began.
+//! A launch learns its process's pid only after the process exists, and perhaps after it ended. So the exits
+//! of unwatched processes are stored during launches. They are dropped when no launch is left, because a pid
+//! may be reused. For the same reason a launch ignores exits from before its own beginning.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,10 +14,10 @@ use rustix::process::{WaitOptions, WaitStatus};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-/// Most ends of unwatched processes that are stored while launches are under way: far more than end within one.
+/// Most stored exits of unwatched processes during launches: far more than processes end within one.
 const EARLY_EXITS_MAX: usize = 1024;
 
-/// How a process ended.
+/// A process's exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exit {
     /// Exit code, or 128 plus the number of the signal that ended the process.
@@ -26,7 +26,7 @@ pub(crate) struct Exit {
     pub(crate) at_ns: i64,
 }
 
-/// Collects ends and reports them to watchers. Clones share one table.
+/// Collects exits and reports them to watchers. Clones share one table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reaper {
     table: Arc<Mutex<Table>>,
@@ -36,12 +36,12 @@ pub(crate) struct Reaper {
 struct Table {
     watched: HashMap<i32, oneshot::Sender<Exit>>,
     early: VecDeque<Early>,
-    /// Ends stored up to now, dropped ones included.
+    /// Number of exits stored so far, including dropped ones.
     stored: u64,
     launches: usize,
 }
 
-/// The end of a process that nobody watched yet.
+/// The exit of a process without a watcher yet.
 #[derive(Debug)]
 struct Early {
     number: u64,
@@ -53,7 +53,7 @@ struct Early {
 #[derive(Debug)]
 pub(crate) struct LaunchGuard {
     reaper: Reaper,
-    /// Number of the first end that may be of this launch's process.
+    /// Number of the first exit possible for this launch's process.
     since: u64,
 }
 
@@ -75,11 +75,11 @@ impl Reaper {
         LaunchGuard { reaper: self.clone(), since: table.stored }
     }
 
-    /// Watches a process of a launch under way, which may have ended already.
+    /// Watches a process of a launch under way. The process may already have ended.
     pub(crate) fn watch(&self, launch: &LaunchGuard, pid: i32) -> oneshot::Receiver<Exit> {
         let (sender, receiver) = oneshot::channel();
         let mut table = self.table();
-        // The newest, since the pid may have been another process's before.
+        // The newest exit, because another process may have had the pid before.
         let of_launch = |early: &Early| early.pid == pid && early.number >= launch.since;
         match table.early.iter().rposition(of_launch) {
             Some(position) => {
@@ -102,7 +102,7 @@ impl Reaper {
     }
 
     async fn run(self, mut signal: Signal) {
-        // One signal may stand for many ends, and processes may have ended before the first signal.
+        // One signal may stand for many exits, and processes may have ended before the first signal.
         loop {
             self.collect();
             if signal.recv().await.is_none() {
@@ -149,8 +149,8 @@ impl Reaper {
     }
 }
 
-/// The code of a process that has ended, by whatever signal: those above 31 have no names, and end processes all the
-/// same. `None` for one that has not ended.
+/// The code of an ended process, for any signal. Signals above 31 have no names, but end processes, too.
+/// `None` if the process has not ended.
 fn code(status: WaitStatus) -> Option<i32> {
     status.exit_status().or_else(|| status.terminating_signal().map(|signal| 128 + signal))
 }
@@ -209,7 +209,7 @@ mod tests {
         assert!(watch.try_recv().is_err());
         reaper.ended(7, exit(4));
         assert_eq!(watch.try_recv().unwrap(), exit(4));
-        // Of two ends with one pid the later is the process's that was just made.
+        // If a pid occurs twice, the later exit is the new process's.
         reaper.ended(8, exit(5));
         reaper.ended(8, exit(6));
         assert_eq!(reaper.watch(&longer, 8).try_recv().unwrap(), exit(6));
@@ -217,12 +217,12 @@ mod tests {
 
     #[test]
     fn every_signal_that_ends_a_process_is_in_its_code() {
-        // SIGKILL, the first signal that a C library leaves to programs, and the last of all.
+        // SIGKILL, the first signal left to programs by a C library, and the last of all.
         for signal in [9, 34, 64] {
             let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
             let pid = i32::try_from(child.id()).unwrap();
             agent_container::syscall::kill(pid, signal).unwrap();
-            // Only this child: the other tests of this process have children too.
+            // Waits only for this child, because other tests of this process have children, too.
             let (_, status) =
                 rustix::process::waitpid(Pid::from_raw(pid), WaitOptions::empty()).unwrap().unwrap();
             child.wait().expect_err("it is collected already");

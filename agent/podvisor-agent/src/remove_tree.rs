@@ -1,10 +1,10 @@
-//! Removes a directory tree that a container filled, in a process of its own: a hostile tree of any depth must not
-//! exhaust the agent's stack or descriptors.
+//! Removes a directory tree filled by a container, in a separate process: a hostile tree of any depth must
+//! not exhaust the agent's stack or descriptors.
 
-/// First argument; the second is the directory.
+/// First argument. The second is the directory.
 pub(crate) const ARGUMENT: &str = "remove-tree";
 
-/// Removes the tree; a missing one is no error. Returns the process's exit code.
+/// Removes the tree. A missing one is no error. Returns the process's exit code.
 pub(crate) fn run(path: &str) -> i32 {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -1,5 +1,5 @@
-//! ConfigurePod, before which only PreparePod is served, and Hello, with which a later daemon begins. [`crate::configure`] and
-//! [`crate::prepare`] do the work.
+//! ConfigurePod and Hello. Before ConfigurePod only PreparePod is served. A daemon connecting later begins
+//! with Hello. [`crate::configure`] and [`crate::prepare`] do the work.
 
 use proto_agent::agent::{
     ConfigurePodRequest, ConfigurePodResponse, Empty, HelloRequest, HelloResponse, PreparePodRequest,
@@ -26,7 +26,7 @@ pub(super) async fn prepare(gate: &Gate, request: PreparePodRequest) -> ttrpc::R
         }
         let prepared =
             prepare::run(pod.restored, &request).await.map_err(|error| failed(Code::INTERNAL, &error))?;
-        // The cell is empty: nobody else fills it while the lock is held.
+        // The cell is empty: only the holder of the lock fills it.
         let _ = pod.prepared.set(prepared);
         Ok(Empty::default())
     });
@@ -54,7 +54,7 @@ pub(super) async fn pod(gate: &Gate, request: ConfigurePodRequest) -> ttrpc::Res
     work.await.map_err(cancelled)?
 }
 
-/// The refusal of a daemon that speaks another protocol.
+/// Refuses a daemon with an incompatible protocol version.
 fn stranger(error: VersionError) -> ttrpc::Error {
     failed(Code::FAILED_PRECONDITION, &error)
 }
