@@ -1,5 +1,5 @@
-//! Serves the host's connections on the stream port: one frame names the stream, one frame answers whether it opens,
-//! and then the connection carries the stream's bytes ([`crate::streams`]).
+//! Serves the host's connections on the stream port. One frame names the stream, one frame answers whether it
+//! opens, and then the connection carries the stream's bytes ([`crate::streams`]).
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use crate::host_listener::HostListener;
 use crate::pod::Pod;
 use crate::streams::{Forward, Output, ProcessOutput, Taken, Writer};
 
-/// Stream connections at a time: three for each process of a large pod.
+/// Most simultaneous stream connections: three for each process of a large pod.
 const STREAMS_MAX: usize = 1024;
-/// How long the host may take for its first frame.
+/// Timeout for the host's first frame.
 const OPEN: Duration = Duration::from_secs(10);
 
 /// Why a connection ended before or within its stream.
@@ -30,7 +30,7 @@ enum StreamError {
     Silent,
 }
 
-/// Serves the connections that come to the listener, each in a task of its own.
+/// Serves the listener's connections, each in a separate task.
 pub(crate) async fn run(listener: HostListener, pod: Arc<Pod>) {
     let room = Arc::new(Semaphore::new(STREAMS_MAX));
     loop {
@@ -47,7 +47,7 @@ pub(crate) async fn run(listener: HostListener, pod: Arc<Pod>) {
     }
 }
 
-/// Serves one connection, which never blocks, to its end.
+/// Serves one connection to its end. It never blocks.
 async fn serve<S>(pod: &Pod, mut connection: S) -> Result<(), StreamError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Into<OwnedFd>,
@@ -66,7 +66,7 @@ where
     let answered = connection.write_all(&frame::encode(&opened)?).await;
     match (stream, answered) {
         (Some(Opened::Process(ProcessStream::Direct(output))), answered) => {
-            // The output is taken: a host that leaves before it has the answer has broken off too.
+            // The output is taken. If the host leaves before the answer, it has broken off, too.
             let outcome = match answered {
                 Ok(()) => output.serve(connection.into()).await,
                 Err(error) => Err(error),
@@ -85,7 +85,7 @@ where
     Ok(())
 }
 
-/// The stream that a connection carries.
+/// The stream of a connection.
 enum Opened {
     Process(ProcessStream),
     Port(Forward),
@@ -98,7 +98,7 @@ enum ProcessStream {
     Input(Writer),
 }
 
-/// The process's stream, or why it cannot be opened.
+/// Returns the process's stream, or the reason if it cannot be opened.
 fn find(pod: &Pod, open: &StreamOpen, kind: StreamKind) -> Result<ProcessStream, String> {
     let process =
         pod.containers.process(&open.container_id, &open.exec_id).map_err(|error| error.to_string())?;

@@ -1,11 +1,11 @@
-//! The buffer of an output stream: the bytes that the host has not yet made durable. Pure; [`crate::streams::output`] moves the
-//! bytes.
+//! The buffer of an output stream: the bytes not yet durable on the host. Pure; [`crate::streams::output`]
+//! moves the bytes.
 //!
 //! ```text
 //!   0 ─────────── start ═══════════════ end ─ ─ ─ ▶
 //!     acknowledged      held (≤ capacity)   not read from the process yet
 //!
-//!   push: end moves right, only as far as the capacity lets it
+//!   push: end moves right, up to the capacity
 //!   acknowledge(total): start moves right to `total`; never left, never beyond `end`
 //!   end_of_stream: no push any more; with start = end the stream is finished
 //! ```
@@ -21,7 +21,7 @@ pub(crate) struct OutputBuffer {
     ended: bool,
 }
 
-/// An offset or acknowledgement that does not fit the stream.
+/// An offset or acknowledgement outside of the stream.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum OffsetError {
     #[error("byte {offset} was acknowledged already: the stream is held from {start} on")]
@@ -40,7 +40,7 @@ impl OutputBuffer {
         if self.ended { 0 } else { self.capacity - self.held.len() }
     }
 
-    /// Adds bytes of the process, at most [`space`](Self::space). Bytes that come after the end are dropped.
+    /// Adds bytes of the process, at most [`space`](Self::space). Bytes after the end are dropped.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         if !self.ended {
             debug_assert!(bytes.len() <= self.space());
@@ -48,13 +48,14 @@ impl OutputBuffer {
         }
     }
 
-    /// Notes that the process writes no more.
+    /// Notes the end of the process's output.
     pub(crate) fn end_of_stream(&mut self) {
         self.ended = true;
         self.release();
     }
 
-    /// Drops the first `total` bytes of the stream, which the host has. A smaller total than before changes nothing.
+    /// Drops the first `total` bytes of the stream, because the host has them. A smaller total than before
+    /// changes nothing.
     pub(crate) fn acknowledge(&mut self, total: u64) -> Result<(), OffsetError> {
         if total > self.end() {
             return Err(OffsetError::Beyond { offset: total, end: self.end() });
@@ -68,12 +69,12 @@ impl OutputBuffer {
         Ok(())
     }
 
-    /// Frees memory that holds nothing. Bytes that come later need new memory, page by page.
+    /// Frees unused memory. Later bytes need new memory, page by page.
     pub(crate) fn release(&mut self) {
         self.held.shrink_to_fit();
     }
 
-    /// Checks that a host may continue at this byte.
+    /// Checks whether a host may continue at this byte.
     pub(crate) fn check(&self, offset: u64) -> Result<(), OffsetError> {
         if offset < self.start {
             return Err(OffsetError::Acknowledged { offset, start: self.start });
@@ -84,7 +85,7 @@ impl OutputBuffer {
         Ok(())
     }
 
-    /// Copies held bytes from `offset` on; none when there are none yet.
+    /// Copies held bytes from `offset` on. Copies none if none are there yet.
     pub(crate) fn read(&self, offset: u64, into: &mut [u8]) -> usize {
         let Ok(skip) = usize::try_from(offset.saturating_sub(self.start)) else { return 0 };
         let (front, back) = self.held.as_slices();
@@ -98,12 +99,12 @@ impl OutputBuffer {
         copied
     }
 
-    /// Whether no byte will follow `offset`.
+    /// Returns true if no byte will follow `offset`.
     pub(crate) fn ends_at(&self, offset: u64) -> bool {
         self.ended && offset >= self.end()
     }
 
-    /// Whether the host has the whole stream.
+    /// Returns true if the host has the whole stream.
     pub(crate) fn finished(&self) -> bool {
         self.ended && self.held.is_empty()
     }
@@ -155,7 +156,7 @@ mod tests {
         assert!(buffer.finished());
     }
 
-    /// An event of a stream. The host keeps what it has made durable across its deaths.
+    /// An event of a stream. The host keeps its durable bytes across restarts.
     #[derive(Clone, Debug)]
     enum Step {
         Write(Vec<u8>),

@@ -1,6 +1,6 @@
-//! A command's output: from its pipe or terminal to the one host connection that takes it, moved by the kernel where
-//! possible. Nothing is stored: nobody asks for a command's output twice, so bytes that the host has not taken stay in
-//! the pipe, and block the command and nobody else. A container's output is in [`crate::streams::output`].
+//! A command's output: from its pipe or terminal to a single host connection, moved by the kernel where
+//! possible. Nothing is stored, because a command's output is only requested once. Bytes not taken by the
+//! host stay in the pipe, and block only the command. A container's output is in [`crate::streams::output`].
 //!
 //! ```text
 //!   waiting ──take──▶ taken ──all is sent──▶ finished
@@ -21,8 +21,8 @@ use tokio::sync::watch;
 use crate::streams::grace::Grace;
 use crate::streams::pipe_end::{PipeEnd, poll, ready};
 
-/// Capacity of a command's pipe: room to write while the host takes earlier bytes. All of it is moved at once, since
-/// each switch between the command and the agent costs more than a page.
+/// Capacity of a command's pipe: room to write while the host takes earlier bytes. All of it is moved at
+/// once, because each switch between the command and the agent costs more than a page.
 const PIPE_BYTES: usize = 256 * 1024;
 /// Most bytes of one read from a terminal (`N_TTY_BUF_SIZE`, drivers/tty/n_tty.c).
 const TERMINAL_BYTES: usize = 4 * 1024;
@@ -39,7 +39,7 @@ pub(crate) struct Direct {
 }
 
 impl Direct {
-    /// A stream of the bytes of `source`, to its end or until a little after `ended` turns true.
+    /// A stream of the bytes of `source`, until its end or until a little after `ended` turns true.
     pub(crate) fn new(source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<Arc<Direct>> {
         Ok(Arc::new(Direct {
             source: Mutex::new(Some(PipeEnd::new(source)?)),
@@ -49,7 +49,7 @@ impl Direct {
         }))
     }
 
-    /// Gives the stream to the one connection that may have it.
+    /// Gives the stream to a connection. Only one may have it.
     pub(crate) fn take(self: &Arc<Self>, offset: u64) -> Result<Taken, String> {
         if offset != 0 {
             return Err("a command's output can be opened from its first byte only".into());
@@ -65,7 +65,7 @@ impl Direct {
         let _ = self.taken.subscribe().wait_for(|taken| *taken).await;
     }
 
-    /// Whether the host has all of the output.
+    /// Returns true if the host has all of the output.
     pub(crate) fn finished(&self) -> bool {
         let at_end =
             |source: &PipeEnd| poll(source.as_fd(), PollFlags::IN).is_ok_and(|now| now == PollFlags::HUP);
@@ -77,7 +77,7 @@ impl Direct {
     }
 }
 
-/// A stream that a connection has taken.
+/// A stream taken by a connection.
 #[derive(Debug)]
 pub(crate) struct Taken {
     source: PipeEnd,
@@ -85,12 +85,13 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Sends the whole output on a connection, which must not block. Fails when the host leaves before the end.
+    /// Sends the whole output on a connection. The connection must be nonblocking. Fails if the host leaves
+    /// before the end.
     pub(crate) async fn serve(self, connection: OwnedFd) -> io::Result<()> {
         let Taken { source, stream } = self;
         let mut grace = Grace::new(stream.ended.clone(), PIPE_BYTES);
-        // The connection is watched for input only: watched for room too, each credit from the host would wake the
-        // agent.
+        // The connection is watched for input only. If it were watched for room, too, each credit from the
+        // host would wake the agent.
         let from_host = pipe::Receiver::from_owned_fd_unchecked(connection.try_clone()?)?;
         let connection = Arc::new(connection);
         tokio::select! {
@@ -108,10 +109,10 @@ async fn send(source: &PipeEnd, connection: &Arc<OwnedFd>, grace: &mut Grace) ->
     let mut mover = match grace.wait_for_call(enlarging).await {
         None => return Ok(()),
         Some(Ok(Err(rustix::io::Errno::BADF))) => Mover::Copy { held: Vec::new() },
-        // A pipe that cannot be made larger works all the same.
+        // A pipe works even if it cannot be enlarged.
         Some(_) => Mover::Splice,
     };
-    // Unchecked, since a terminal's master side is no pipe; readiness works the same.
+    // Unchecked, because a terminal's master side is no pipe. Readiness works the same.
     let watched = pipe::Receiver::from_owned_fd_unchecked(source.to_watch()?)?;
     while !grace.is_over() {
         if !mover.holds() {
@@ -119,7 +120,7 @@ async fn send(source: &PipeEnd, connection: &Arc<OwnedFd>, grace: &mut Grace) ->
                 Some(readable) => readable?,
                 None => break,
             }
-            // Clears the readiness if there is nothing any more, which costs less than a call in vain.
+            // Clears the readiness if nothing is left. This costs less than a futile call.
             if watched.try_io(|| ready(watched.as_fd(), PollFlags::IN)).is_err() {
                 continue;
             }
@@ -145,7 +146,7 @@ async fn send(source: &PipeEnd, connection: &Arc<OwnedFd>, grace: &mut Grace) ->
     Ok(())
 }
 
-/// Waits until the host closes its side, on which it must send nothing.
+/// Waits until the host closes its side. The host must send nothing.
 async fn host_left(connection: &pipe::Receiver) -> io::Error {
     loop {
         let said = match connection.readable().await {
@@ -171,12 +172,12 @@ async fn host_left(connection: &pipe::Receiver) -> io::Error {
 enum Mover {
     /// The kernel moves them from a pipe.
     Splice,
-    /// The agent copies them from a terminal; `held` was read and not sent yet.
+    /// The agent copies them from a terminal. `held` was read, but not sent yet.
     Copy { held: Vec<u8> },
 }
 
 impl Mover {
-    /// Moves the bytes that are there, as far as there is room; returns how many, and zero at the end.
+    /// Moves available bytes as far as there is room. Returns their number, and zero at the end.
     fn step(&mut self, source: BorrowedFd<'_>, connection: BorrowedFd<'_>) -> io::Result<usize> {
         let Mover::Copy { held } = self else {
             let flags = SpliceFlags::NONBLOCK | SpliceFlags::MOVE;
@@ -185,7 +186,7 @@ impl Mover {
         if held.is_empty() {
             let mut place = [0; TERMINAL_BYTES];
             let count = match rustix::io::read(source, &mut place) {
-                // A terminal whose other side is closed answers this (drivers/tty/n_tty.c).
+                // The answer of a terminal with its other side closed (drivers/tty/n_tty.c).
                 Ok(0) | Err(rustix::io::Errno::IO) => return Ok(0),
                 count => count?,
             };
@@ -196,7 +197,7 @@ impl Mover {
         Ok(sent)
     }
 
-    /// Whether there are bytes to send that have been read already.
+    /// Returns true if bytes already read still have to be sent.
     fn holds(&self) -> bool {
         matches!(self, Mover::Copy { held } if !held.is_empty())
     }
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
     use crate::streams::pipe_end::tests::Holder;
 
-    /// A command's stream, the command's end of the pipe, and the sender that reports the command's end.
+    /// A command's stream, the command's end of the pipe, and a sender to report the command's end.
     fn command() -> (Arc<Direct>, File, watch::Sender<bool>) {
         let (reader, writer) = std::io::pipe().unwrap();
         let (alive, ended) = watch::channel(false);

@@ -1,5 +1,5 @@
-//! Port-forward: a connection to a port on the pod's loopback, which the containers share. The bytes pass through
-//! unread.
+//! Port-forward: a connection to a port on the pod's loopback, shared by the containers. The bytes pass
+//! through unread.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -9,11 +9,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// Most connections at a time: half of the streams that the agent serves. Logs and commands have the other half.
+/// Most simultaneous connections: half of the agent's streams. Logs and commands have the other half.
 const CONNECTIONS_MAX: usize = 512;
 static ROOM: Semaphore = Semaphore::const_new(CONNECTIONS_MAX);
 
-/// How long a connection may take: loopback answers at once, unless the listener's queue is full.
+/// Timeout of a connection. Loopback answers at once, unless the listener's queue is full.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// One connection to a port.
@@ -23,7 +23,7 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    /// Connects to the port; the error is the text for the host.
+    /// Connects to the port. The error is the text for the host.
     pub(crate) async fn connect(port: u32) -> Result<Forward, String> {
         let port =
             u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| format!("{port} is no port"))?;
@@ -48,7 +48,7 @@ async fn connect(port: u16) -> Result<TcpStream, String> {
         let connecting = TcpStream::connect((address, port));
         match tokio::time::timeout(CONNECT, connecting).await.unwrap_or(Err(io::ErrorKind::TimedOut.into())) {
             Ok(connection) => {
-                // The sender has joined its bytes into packets already.
+                // The sender has already joined its bytes into packets.
                 let _ = connection.set_nodelay(true);
                 return Ok(connection);
             }

@@ -1,5 +1,5 @@
-//! How long a stream is read after its process has ended. All that the process itself wrote is taken. Processes that it
-//! left behind may hold the pipe for ever: they are waited for only a little, and somewhat longer while they write.
+//! Decides how long a stream is read after its process has ended. All output of the process itself is read.
+//! Its orphans may hold the pipe forever, so they only get a short time, and somewhat more while they write.
 
 use std::future::Future;
 use std::time::Duration;
@@ -7,18 +7,18 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long a stream without bytes is read after the process's end.
+/// How long a silent stream is read after the process's end.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// How long a stream is read after the process's end while bytes still come. A shell's last child often writes its last lines
-/// within this time. containerd's shim waits as long for a container's output.
+/// How long a stream is read after the process's end while bytes still arrive. A shell's last child often
+/// writes its last lines within this time. containerd's shim waits as long for a container's output.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// How long a call on a stream's pipe may take after the process's end. A process that was left behind may hold the pipe as long
-/// as it likes; the ended one does not, and a call that nobody holds up takes no time.
+/// Timeout of a call on a stream's pipe after the process's end. An orphan may hold the pipe indefinitely.
+/// The ended process does not, and otherwise the call takes no time.
 const CALL: Duration = Duration::from_secs(5);
 
-/// When reading ends after the process's end.
+/// End of reading after the process's end.
 #[derive(Debug, Clone, Copy)]
 struct Deadline {
     silent: Instant,
@@ -31,29 +31,29 @@ impl Deadline {
         Deadline { silent: now + GRACE, latest: now + LONGEST }
     }
 
-    /// The deadline after bytes have come.
+    /// The deadline after bytes have arrived.
     fn extended(self) -> Deadline {
         Deadline { silent: (Instant::now() + GRACE).min(self.latest), ..self }
     }
 }
 
-/// The end of one stream, as the process's end and later bytes decide it.
+/// Determines the end of one stream, from the process's end and later bytes.
 #[derive(Debug)]
 pub(crate) struct Grace {
     ended: watch::Receiver<bool>,
     deadline: Option<Deadline>,
-    /// Bytes that have come since the end; beyond `pipe_bytes` they cannot be the process's own.
+    /// Bytes received since the end. Beyond `pipe_bytes` they cannot be the process's own.
     after_end: usize,
     pipe_bytes: usize,
 }
 
 impl Grace {
-    /// The grace of a process whose pipe holds `pipe_bytes` at most.
+    /// Starts the grace of a process. Its pipe holds at most `pipe_bytes`.
     pub(crate) fn new(ended: watch::Receiver<bool>, pipe_bytes: usize) -> Grace {
         Grace { ended, deadline: None, after_end: 0, pipe_bytes }
     }
 
-    /// Whether no later byte can be the process's own.
+    /// Returns true if no later byte can be the process's own.
     pub(crate) fn is_over(&mut self) -> bool {
         if self.deadline.is_none() && *self.ended.borrow() {
             self.deadline = Some(Deadline::from_now());
@@ -62,7 +62,7 @@ impl Grace {
             && self.after_end >= self.pipe_bytes
     }
 
-    /// Counts bytes that have come.
+    /// Counts received bytes.
     pub(crate) fn saw(&mut self, count: usize) {
         if let Some(deadline) = self.deadline {
             self.after_end += count;
@@ -70,30 +70,31 @@ impl Grace {
         }
     }
 
-    /// Waits for `bytes`; `None` when the process has ended and the time after its end is over.
+    /// Waits for `bytes`. Returns `None` when the process has ended and the time after its end is over.
     pub(crate) async fn wait<T>(&mut self, bytes: impl Future<Output = T>) -> Option<T> {
         tokio::pin!(bytes);
         if self.deadline.is_none() {
             tokio::select! {
                 biased;
                 found = &mut bytes => return Some(found),
-                // The sender is dropped with the process, which is an end too.
+                // The sender is dropped with the process, so this is an end, too.
                 _ = self.ended.wait_for(|ended| *ended) => {}
             }
         }
         let deadline = *self.deadline.get_or_insert_with(Deadline::from_now);
-        // Bytes that are there are taken even after the deadline.
+        // Available bytes are taken even after the deadline.
         tokio::time::timeout_at(deadline.silent, bytes).await.ok()
     }
 
-    /// Waits for a call on the stream's pipe; `None` when the process has ended and somebody else holds the pipe.
+    /// Waits for a call on the stream's pipe. Returns `None` when the process has ended and another process
+    /// holds the pipe.
     pub(crate) async fn wait_for_call<T>(&self, call: impl Future<Output = T>) -> Option<T> {
         tokio::pin!(call);
         let mut ended = self.ended.clone();
         tokio::select! {
             biased;
             done = &mut call => return Some(done),
-            // The sender is dropped with the process, which is an end too.
+            // The sender is dropped with the process, so this is an end, too.
             _ = ended.wait_for(|ended| *ended) => {}
         }
         tokio::time::timeout(CALL, call).await.ok()
@@ -104,7 +105,7 @@ impl Grace {
 mod tests {
     use super::*;
 
-    /// Milliseconds for which a stream is read after the process's end, where `count` bytes come each `pause`.
+    /// Milliseconds of reading a stream after the process's end. `count` bytes arrive each `pause`.
     async fn read_for(pause: Duration, count: usize) -> u128 {
         let (end, ended) = watch::channel(false);
         let mut grace = Grace::new(ended, 4);
@@ -124,13 +125,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_stream_with_bytes_is_read_longer_and_not_for_ever() {
         assert_eq!(read_for(Duration::from_millis(150), 1).await, 2000);
-        // One that is silent for longer than the grace ends with its first pause.
+        // A stream with pauses longer than the grace ends at its first pause.
         assert_eq!(read_for(Duration::from_millis(250), 1).await, 200);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_the_pipe_may_hold_is_taken_after_the_deadline() {
-        // Bytes that are there at once, and fewer than the pipe holds: all are taken.
+        // Bytes available at once, fewer than the pipe's capacity: all are taken.
         let (end, ended) = watch::channel(false);
         let mut grace = Grace::new(ended, 4);
         end.send(true).unwrap();

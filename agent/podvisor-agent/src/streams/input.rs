@@ -1,5 +1,5 @@
-//! Input: from host connections into a process's pipe or terminal, record by record ([`proto_agent::record`]). A
-//! process that does not read blocks its writers and nobody else.
+//! Input: from host connections into a process's pipe or terminal, record by record
+//! ([`proto_agent::record`]). A process not reading its input blocks only its writers.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,15 +17,16 @@ use crate::streams::pipe_end::{PipeEnd, ready};
 
 /// Bytes moved at a time.
 const CHUNK_BYTES: usize = 16 * 1024;
-/// Most connections to one input at a time. One whose host has gone stays until the process takes its bytes.
+/// Most simultaneous connections to one input. After its host is gone, a connection stays until the process
+/// takes its bytes.
 const WRITERS_MAX: usize = 32;
-/// Pause where a write finds no room and the kernel says that there is some.
+/// Pause when a write finds no room although the kernel reports some.
 const NO_ROOM: Duration = Duration::from_millis(10);
 /// End of file for a terminal, at the start of a line: EOT (termios(3), VEOF).
 const END_OF_TRANSMISSION: [u8; 1] = [4];
 
-/// Standard input of one process, or of its terminal. Several connections may write; the bytes of one write stay
-/// together.
+/// Standard input of one process, or of its terminal. Several connections may write. The bytes of one write
+/// stay together.
 #[derive(Debug)]
 pub(crate) struct Input {
     target: Mutex<Option<Target>>,
@@ -38,7 +39,7 @@ pub(crate) struct Input {
 /// The pipe or the terminal.
 #[derive(Debug)]
 struct Target {
-    /// A second descriptor, for readiness; the first field, since it is closed first.
+    /// A second descriptor, for readiness. It is the first field, because it must be closed first.
     watched: pipe::Sender,
     end: PipeEnd,
 }
@@ -58,15 +59,15 @@ impl Input {
         ended: watch::Receiver<bool>,
     ) -> io::Result<Arc<Input>> {
         let end = PipeEnd::new(target)?;
-        // Unchecked, since a terminal's master side is no pipe; readiness works the same.
+        // Unchecked, because a terminal's master side is no pipe. Readiness works the same.
         let watched = pipe::Sender::from_owned_fd_unchecked(end.to_watch()?)?;
         let target = Target { watched, end };
         let writers = Arc::new(Semaphore::new(WRITERS_MAX));
         Ok(Arc::new(Input { target: Mutex::new(Some(target)), terminal, writers, ended }))
     }
 
-    /// A place for one more connection, or the text why there is none. After the process's end a connection still opens,
-    /// and ends at once: a command may be over before its client has come.
+    /// Returns a place for one more connection, or the reason of its refusal. After the process's end a
+    /// connection still opens, and ends at once: a command may be over before its client has come.
     pub(crate) fn writer(self: &Arc<Self>) -> Result<Writer, String> {
         if self.closed() && !*self.ended.borrow() {
             return Err("standard input has been closed".into());
@@ -76,18 +77,18 @@ impl Input {
         Ok(Writer { input: Arc::clone(self), _place: place })
     }
 
-    /// Closes the descriptor of a process that has ended.
+    /// Closes the descriptor of an ended process.
     pub(crate) async fn release(&self) {
         *self.target.lock().await = None;
     }
 
-    /// Whether the end of file has been passed on.
+    /// Returns true if the end of file has been passed on.
     fn closed(&self) -> bool {
         self.target.try_lock().is_ok_and(|target| target.is_none())
     }
 
-    /// Carries out the connection's records until the connection or the process ends. The end of a connection is not
-    /// the end of the input.
+    /// Handles the connection's records until the connection or the process ends. The end of a connection
+    /// does not end the input.
     async fn serve<S: AsyncRead>(&self, connection: S) -> io::Result<()> {
         tokio::pin!(connection);
         let mut ended = self.ended.clone();
@@ -108,12 +109,12 @@ impl Input {
         };
         tokio::select! {
             outcome = records => outcome,
-            // The sender is dropped with the process, which is an end too.
+            // The sender is dropped with the process, so this is an end, too.
             _ = ended.wait_for(|ended| *ended) => Ok(()),
         }
     }
 
-    /// Writes a record's bytes. A process that has closed its input loses them, as in a pipe of a shell.
+    /// Writes a record's bytes. If the process has closed its input, they are lost, as in a pipe of a shell.
     async fn pass<S: AsyncRead + Unpin>(&self, mut bytes: S) -> io::Result<()> {
         loop {
             let mut chunk = vec![0; CHUNK_BYTES];
@@ -148,7 +149,7 @@ impl Input {
             *slot = None;
             return;
         }
-        // A terminal's master side carries the output too, so it stays open.
+        // A terminal's master side carries the output, too, so it stays open.
         if let Some(target) = slot.as_ref()
             && let Err(error) = write_all(target, END_OF_TRANSMISSION.to_vec()).await
         {
@@ -169,7 +170,7 @@ async fn write_all(target: &Target, bytes: Vec<u8>) -> io::Result<()> {
                 // Clears the readiness if there is no room.
                 match target.watched.try_io(|| ready(target.watched.as_fd(), PollFlags::OUT)) {
                     Err(_) => target.watched.writable().await?,
-                    // A terminal may count its room in another way than a write does.
+                    // A terminal may count its room differently from a write.
                     Ok(()) => tokio::time::sleep(NO_ROOM).await,
                 }
             }
@@ -181,7 +182,7 @@ async fn write_all(target: &Target, bytes: Vec<u8>) -> io::Result<()> {
 }
 
 impl Writer {
-    /// Carries out the connection's records until the connection or the process ends.
+    /// Handles the connection's records until the connection or the process ends.
     pub(crate) async fn serve<S: AsyncRead>(&self, connection: S) -> io::Result<()> {
         self.input.serve(connection).await
     }

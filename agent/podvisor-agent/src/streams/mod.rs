@@ -1,7 +1,7 @@
-//! Byte streams between containers' processes and the host. The contract is in [`proto_agent`]'s documentation:
-//! [`buffer`] keeps its states, [`output`], [`direct`] and [`input`] move the bytes, [`grace`] decides when an ended
-//! process's output is complete, [`pipe_end`] touches pipes, and [`forward`] connects to the pod's own ports.
-//! [`crate::stream_server`] serves the host's connections.
+//! Byte streams between containers' processes and the host. The contract is in [`proto_agent`]'s
+//! documentation. [`buffer`] keeps its states, [`output`], [`direct`] and [`input`] move the bytes, [`grace`]
+//! decides when an ended process's output is complete, [`pipe_end`] accesses pipes, and [`forward`] connects
+//! to the pod's own ports. [`crate::stream_server`] serves the host's connections.
 
 mod buffer;
 mod direct;
@@ -22,14 +22,15 @@ use std::sync::Arc;
 /// An output stream of a process.
 #[derive(Clone, Debug)]
 pub(crate) enum ProcessOutput {
-    /// A container's output, which the host may open again.
+    /// A container's output. The host may reopen it.
     Buffered(Arc<Output>),
-    /// A command's output, which the host opens once.
+    /// A command's output. The host opens it once.
     Direct(Arc<Direct>),
 }
 
 impl ProcessOutput {
-    /// Waits until a host has opened an output that it can open only once. Any other may be opened at any time.
+    /// Waits until a host has opened a command's output. A container's output may be opened at any time, so
+    /// it returns at once.
     pub(crate) async fn claimed(&self) {
         match self {
             ProcessOutput::Buffered(_) => {}
@@ -37,7 +38,7 @@ impl ProcessOutput {
         }
     }
 
-    /// Whether the host has all of the output.
+    /// Returns true if the host has all of the output.
     pub(crate) fn finished(&self) -> bool {
         match self {
             ProcessOutput::Buffered(output) => output.finished(),

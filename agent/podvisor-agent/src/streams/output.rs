@@ -1,6 +1,6 @@
-//! A container's output: from the process's pipe or terminal into a bounded buffer ([`crate::streams::buffer`]), and
-//! from there to the newest host connection. A full buffer leaves bytes in the pipe, and blocks the process and nobody
-//! else.
+//! A container's output: from the process's pipe or terminal into a bounded buffer
+//! ([`crate::streams::buffer`]), and from there to the newest host connection. If the buffer is full, bytes
+//! stay in the pipe and block only the process.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,16 +20,16 @@ use crate::streams::buffer::{OffsetError, OutputBuffer};
 use crate::streams::grace::Grace;
 use crate::streams::pipe_end::{PipeEnd, ready};
 
-/// A pipe's capacity (`PIPE_DEF_BUFFERS` pages, pipe(7)): the most that the process itself can have left there.
+/// A pipe's capacity (`PIPE_DEF_BUFFERS` pages, pipe(7)): the most bytes left there by the process itself.
 const PIPE_BYTES: usize = 64 * 1024;
-/// Bytes moved at a time: the capacity of a pipe, and the most that one vsock packet carries
+/// Bytes moved at a time: a pipe's capacity and the limit of one vsock packet
 /// (`VIRTIO_VSOCK_MAX_PKT_BUF_SIZE`, include/linux/virtio_vsock.h). Each packet costs an exit or two.
 const CHUNK_BYTES: usize = 64 * 1024;
-/// After so long without bytes a stream frees the memory that it does not use.
+/// A stream silent for this long frees its unused memory.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Lends a buffer for bytes on their way, with no await in between: one for all streams of a thread, so that no stream
-/// needs memory of its own.
+/// Lends a buffer for bytes in transit, without an await in between. All streams of a thread share one, so
+/// that no stream needs its own memory.
 fn passing<T>(through: impl FnOnce(&mut [u8]) -> T) -> T {
     thread_local!(static PLACE: RefCell<Vec<u8>> = RefCell::new(vec![0; CHUNK_BYTES]));
     PLACE.with_borrow_mut(|place| through(place))
@@ -43,15 +43,15 @@ pub(crate) struct Output {
     grew: Notify,
     /// Notified when the buffer has more space.
     shrank: Notify,
-    /// Number of the newest host connection; older ones end.
+    /// Number of the newest host connection. Older ones end.
     connection: watch::Sender<u64>,
 }
 
 impl Output {
-    /// A stream that reads `source` until its end, or until a little after `ended` turns true.
+    /// Starts a stream of `source`, until its end or until a little after `ended` turns true.
     pub(crate) fn start(source: OwnedFd, ended: watch::Receiver<bool>) -> io::Result<Arc<Output>> {
         let source = PipeEnd::new(source)?;
-        // Unchecked, since a terminal's master side is no pipe; readiness works the same.
+        // Unchecked, because a terminal's master side is no pipe. Readiness works the same.
         let watched = pipe::Receiver::from_owned_fd_unchecked(source.to_watch()?)?;
         let output = Arc::new(Output {
             buffer: Mutex::new(OutputBuffer::new(UNACKNOWLEDGED_BYTES_MAX)),
@@ -91,7 +91,7 @@ impl Output {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A terminal whose other side is closed answers this (drivers/tty/n_tty.c).
+                // The answer of a terminal with its other side closed (drivers/tty/n_tty.c).
                 Err(error) if error.raw_os_error() == Some(nix::libc::EIO) => break,
                 Err(error) => {
                     tracing::warn!(%error, "an output stream cannot be read");
@@ -103,7 +103,8 @@ impl Output {
         self.grew.notify_waiters();
     }
 
-    /// Waits until there is something to read, and frees memory meanwhile. False where the stream is over.
+    /// Waits until there is something to read, and frees memory meanwhile. Returns false if the stream is
+    /// over.
     async fn is_readable(&self, watched: &pipe::Receiver, grace: &mut Grace) -> bool {
         loop {
             let more = grace.wait(watched.readable());
@@ -118,15 +119,15 @@ impl Output {
             if !matches!(more, Some(Ok(()))) {
                 return false;
             }
-            // Clears the readiness if there is nothing any more, which costs less than a call in vain.
+            // Clears the readiness if nothing is left. This costs less than a futile call.
             if watched.try_io(|| ready(watched.as_fd(), PollFlags::IN)).is_ok() {
                 return true;
             }
         }
     }
 
-    /// Sends the stream from `offset` on to a host connection, and takes the host's acknowledgements, until the host has
-    /// all, closes, or opens the stream anew.
+    /// Sends the stream from `offset` on to a host connection, and takes the host's acknowledgements. Ends
+    /// when the host has all, closes, or reopens the stream.
     pub(crate) async fn serve<S>(&self, connection: S, offset: u64) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite,
@@ -151,7 +152,7 @@ impl Output {
         loop {
             let grew = self.grew.notified();
             tokio::pin!(grew);
-            // Registered before the look, so that nothing between the two is missed.
+            // Registered before reading the buffer, so that no notification in between is missed.
             grew.as_mut().enable();
             let sent = poll_fn(|context| {
                 passing(|place| match self.buffer().read(offset, place) {
@@ -175,7 +176,7 @@ impl Output {
             match reader.read_exact(&mut total).await {
                 Ok(_) => self.acknowledge(u64::from_le_bytes(total)).map_err(io::Error::other)?,
                 Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    // A host that has everything may close; any other has gone.
+                    // A host with all of the output may close. Any other is gone.
                     let finished = self.buffer().finished();
                     return if finished { Ok(()) } else { Err(error) };
                 }
@@ -190,7 +191,7 @@ impl Output {
         self.acknowledge(offset)
     }
 
-    /// Whether the host has all of the stream.
+    /// Returns true if the host has all of the stream.
     pub(crate) fn finished(&self) -> bool {
         self.buffer().finished()
     }

@@ -1,9 +1,11 @@
-//! The agent's end of a process's pipe, whose calls run beside the agent's own thread. A program that moves bytes by
-//! sendfile(2) or splice(2) holds the lock of its pipe while it waits for the other file (`splice_file_to_pipe`, fs/splice.c),
-//! and whoever reads, writes or closes the pipe meanwhile waits for the program, in the kernel, where nothing can end it and
-//! `O_NONBLOCK` does not count. The agent has one thread for all that it serves, which must therefore never touch a pipe.
+//! The agent's end of a process's pipe. Its calls run outside of the agent's own thread. A program in
+//! sendfile(2) or splice(2) holds its pipe's lock while it waits for the other file (`splice_file_to_pipe`,
+//! fs/splice.c). Every other reader, writer or closer of the pipe then waits in the kernel for the program.
+//! Nothing can end this wait, and `O_NONBLOCK` does not count. The agent has only one serving thread, so it
+//! must never touch a pipe.
 //!
-//! Asking for readiness (poll, epoll) takes no lock. A terminal's master side goes the same way, though it need not.
+//! Polling for readiness (poll, epoll) takes no lock. A terminal's master side is treated the same, though it
+//! does not need it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,34 +15,34 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use tokio::sync::oneshot;
 
-/// Most threads, those that wait for programs included. Each takes less than 100 KiB of the guest's memory, with the place for
-/// what it reads; further pipes wait until a program lets one go.
+/// Most threads, including those blocked by programs. Each takes less than 100 KiB of the guest's memory,
+/// including its read buffer. Further pipes wait until a program releases one.
 const THREADS_MAX: usize = 256;
-/// Most threads that are kept without work: as many as one process has outputs.
+/// Most idle threads: as many as the outputs of one process.
 const IDLE_MAX: usize = 2;
-/// Stack of one thread: a call has little more than its arguments there.
+/// Stack of one thread. A call has little more than its arguments there.
 const STACK_BYTES: usize = 64 * 1024;
 
 type Call = Box<dyn FnOnce() + Send>;
 
-/// An end of a pipe, which does not block where the pipe is empty or full.
+/// A nonblocking end of a pipe.
 #[derive(Debug)]
 pub(super) struct PipeEnd(Option<Arc<OwnedFd>>);
 
 impl PipeEnd {
-    /// Takes the end over.
+    /// Takes ownership of the end.
     pub(super) fn new(end: OwnedFd) -> io::Result<PipeEnd> {
         rustix::io::ioctl_fionbio(&end, true)?;
         Ok(PipeEnd(Some(Arc::new(end))))
     }
 
-    /// A second descriptor of the same end, to be watched for readiness and for nothing else. The descriptor must be closed
-    /// before this value is dropped: the last one to be closed takes the pipe's lock.
+    /// Returns a second descriptor of the same end, only to be watched for readiness. It must be closed
+    /// before this value is dropped, because closing the last descriptor takes the pipe's lock.
     pub(super) fn to_watch(&self) -> io::Result<OwnedFd> {
         self.as_fd().try_clone_to_owned()
     }
 
-    /// Makes calls on the end, on another thread. A call goes on when the caller waits no longer.
+    /// Makes a call on the end, on another thread. The call continues even if the caller stops waiting.
     pub(super) async fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(BorrowedFd<'_>) -> T + Send + 'static,
@@ -49,10 +51,10 @@ impl PipeEnd {
         let end = self.0.clone().ok_or_else(gone)?;
         let (sender, outcome) = oneshot::channel();
         submit(Box::new(move || {
-            // Nobody may wait for it any more.
+            // The caller may have stopped waiting.
             let _ = sender.send(call(end.as_fd()));
         }));
-        // A thread that panics ends the agent, so that the sender is never dropped.
+        // A panicking thread ends the agent, so the sender is never dropped.
         outcome.await.map_err(|_| gone())
     }
 }
@@ -70,7 +72,7 @@ impl Drop for PipeEnd {
     }
 }
 
-/// Succeeds if one of the flags holds, or the descriptor has failed or ended.
+/// Succeeds if one of the flags is set, or the descriptor has failed or ended.
 pub(super) fn ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> io::Result<()> {
     match poll(descriptor, flags)?.is_empty() {
         true => Err(io::ErrorKind::WouldBlock.into()),
@@ -78,14 +80,14 @@ pub(super) fn ready(descriptor: BorrowedFd<'_>, flags: PollFlags) -> io::Result<
     }
 }
 
-/// The flags that hold for the descriptor now.
+/// The flags currently set for the descriptor.
 pub(super) fn poll(descriptor: BorrowedFd<'_>, flags: PollFlags) -> io::Result<PollFlags> {
     let mut asked = [PollFd::from_borrowed_fd(descriptor, flags)];
     rustix::event::poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     Ok(asked[0].revents())
 }
 
-/// The threads, and the calls that no thread has taken yet: at most two for each end.
+/// The threads, and the calls not yet taken by one: at most two for each end.
 #[derive(Default)]
 struct Threads {
     calls: VecDeque<Call>,
@@ -100,7 +102,7 @@ fn threads() -> MutexGuard<'static, Threads> {
     THREADS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the call to a thread that has nothing else to do, so that no call waits behind one that hangs.
+/// Gives the call to an idle thread, so that no call waits behind a hanging one.
 fn submit(call: Call) {
     let mut threads = threads();
     threads.calls.push_back(call);
@@ -114,7 +116,7 @@ fn submit(call: Call) {
     let thread = std::thread::Builder::new().name("pipe".into()).stack_size(STACK_BYTES);
     match thread.spawn(work) {
         Ok(_) => threads.count += 1,
-        // Another thread takes the call when it is done with its own.
+        // Another thread takes the call after its current one.
         Err(_) if threads.count > 0 => {}
         Err(error) => {
             tracing::warn!(%error, "there is no thread for pipes; a program can hold the agent up");
@@ -127,7 +129,7 @@ fn submit(call: Call) {
     }
 }
 
-/// Makes calls until there is none for this thread, and enough others wait for the next.
+/// Makes calls until none is left for this thread, and enough idle threads wait for the next.
 fn work() {
     let mut threads = threads();
     loop {
@@ -160,17 +162,17 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// How long a pipe is held from an agent that waits for it. The test has failed by then.
+    /// How long a pipe is held at most. The test has failed by then.
     const HELD_MOST: Duration = Duration::from_secs(20);
 
-    /// A program that holds its pipe's lock, since it moves bytes into the pipe from a socket that has none.
+    /// A program holding its pipe's lock: it moves bytes into the pipe from an empty socket.
     pub(crate) struct Holder {
         socket: Arc<UnixStream>,
         in_time: Arc<AtomicBool>,
     }
 
     impl Holder {
-        /// Holds the pipe once this returns.
+        /// Returns once the pipe is held.
         pub(crate) fn hold(pipe: OwnedFd) -> Holder {
             let (socket, theirs) = UnixStream::pair().unwrap();
             let (named, name) = std::sync::mpsc::channel();
@@ -179,7 +181,7 @@ pub(super) mod tests {
                 let _ = rustix::pipe::splice(&theirs, None, &pipe, None, 4096, SpliceFlags::empty());
             });
             let stat = format!("/proc/self/task/{}/syscall", name.recv().unwrap());
-            // splice(2) has the number 275; the thread is in it, and waits.
+            // splice(2) has number 275. The thread is in it, and waits.
             while !std::fs::read_to_string(&stat).is_ok_and(|call| call.starts_with("275 ")) {
                 std::thread::yield_now();
             }
@@ -194,7 +196,7 @@ pub(super) mod tests {
             Holder { socket, in_time }
         }
 
-        /// Has the program end. Fails where the caller was held up by the program meanwhile.
+        /// Ends the program. Fails if the caller was blocked by the program meanwhile.
         pub(crate) fn let_go(self) {
             let mut socket = &*self.socket;
             socket.write_all(b"!").expect("nobody waited for the pipe until it was given up");
@@ -237,7 +239,7 @@ pub(super) mod tests {
         let end = Arc::new(PipeEnd::new(reader.into()).unwrap());
         let calls = (0..64).map(|_| end.call(|_| std::thread::sleep(Duration::from_millis(1))));
         futures::future::join_all(calls).await;
-        // Threads end a moment after their calls; those of other tests count as well.
+        // Threads end a moment after their calls. Those of other tests count, too.
         while threads().count > IDLE_MAX {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
