@@ -16,7 +16,7 @@ const BYTES: usize = 256;
 
 /// The numbers could not be thrown away; a reader of the device would get them.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("cannot throw away random numbers that were fetched ahead: {0}")]
+#[error("cannot throw away prefetched random numbers: {0}")]
 pub(crate) struct DiscardError(String);
 
 /// State of the template's random numbers: thrown away or not yet.

@@ -67,7 +67,7 @@ fn of_host<C>(connection: C, peer: VsockAddr) -> Option<C> {
 fn refused(peer: VsockAddr) {
     static LOGGED: AtomicBool = AtomicBool::new(false);
     if !LOGGED.swap(true, Ordering::Relaxed) {
-        tracing::warn!(cid = peer.cid(), "a connection that is not the host's was refused, the first one");
+        tracing::warn!(cid = peer.cid(), "refused the first connection from another peer than the host");
     }
 }
 

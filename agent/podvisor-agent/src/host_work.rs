@@ -19,7 +19,7 @@ const STACK_BYTES: usize = 128 * 1024;
 pub(crate) enum HostWorkError {
     #[error("cannot {what}: the host's files did not answer within {} seconds", within.as_secs())]
     Hung { what: &'static str, within: Duration },
-    #[error("cannot {what}: {THREADS_MAX} others wait for the host's files, which do not answer")]
+    #[error("cannot {what}: {THREADS_MAX} others already wait for the host's files, without an answer")]
     Full { what: &'static str },
     #[error("cannot {what}: there is no thread for it")]
     Thread { what: &'static str, source: io::Error },

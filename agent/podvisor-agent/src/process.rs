@@ -102,7 +102,7 @@ impl Process {
             if matches!(role, Role::First { .. })
                 && let Err(error) = cgroup.kill()
             {
-                tracing::warn!(%error, "the processes of a container that has ended cannot be killed");
+                tracing::warn!(%error, "the remaining processes of an ended container cannot be killed");
             }
             let oom_killed = cgroup.oom_kills() > kills_before;
             let _ = streams_ended.send(true);
@@ -174,13 +174,13 @@ impl Process {
     pub(crate) async fn hang_up(&self) {
         for signal in [nix::libc::SIGHUP, nix::libc::SIGKILL] {
             if let Err(error) = self.signal_tree(signal.unsigned_abs()) {
-                tracing::warn!(%error, pid = self.pid, "a command whose host has gone cannot be signalled");
+                tracing::warn!(%error, pid = self.pid, "cannot signal a command after its host is gone");
             }
             if tokio::time::timeout(HUNG_UP, self.wait()).await.is_ok() {
                 return;
             }
         }
-        tracing::warn!(pid = self.pid, "a command whose host has gone does not end");
+        tracing::warn!(pid = self.pid, "a command does not end after its host is gone");
     }
 
     /// Signals the process, its descendants, and its session. The agent starts each process as a session

@@ -48,7 +48,7 @@ pub(crate) enum PublishedVolumeError {
     Unknown(String),
     #[error("the pod has {VOLUMES_MAX} published volumes, and can have no more")]
     TooMany,
-    #[error("the piece is of a version of volume {0} that is not being sent")]
+    #[error("the piece belongs to a version of volume {0} not being sent")]
     Transfer(String),
     #[error("cannot write volume {volume}")]
     Io { volume: String, source: io::Error },
@@ -141,7 +141,7 @@ impl PublishedVolumes {
             return;
         }
         if let Err(error) = swap::remove_version(&self.directory.join(name).join(VOLUME), version) {
-            tracing::warn!(volume = name, %error, "a version that is in force no more is there still");
+            tracing::warn!(volume = name, %error, "a replaced version cannot be removed");
         }
     }
 

@@ -122,7 +122,7 @@ impl Reaper {
                 Ok(None) | Err(Errno::CHILD) => return,
                 Err(Errno::INTR) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "processes that ended cannot be collected");
+                    tracing::warn!(%error, "ended processes cannot be collected");
                     return;
                 }
             }

@@ -1,7 +1,7 @@
-//! The scratch disk, on which containers have their writable layers: mounted when the pod is configured, and grown
-//! to its size. Each container's directory there is a project (ext4(5), `project`), so that the kernel counts what
-//! the layer takes, and asking costs the same however much a container wrote. A project has a limit where the daemon
-//! names one.
+//! The scratch disk with the containers' writable layers. It is mounted when the pod is configured, and its
+//! file system is grown to its size. Each container's directory there is a project (ext4(5), `project`), so
+//! the kernel counts the layer's usage. Reading the count costs the same for any amount of data. A project
+//! has a limit if the daemon names one.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,7 @@ use nix::mount::MsFlags;
 use crate::ext4_disk;
 use crate::slots::{Class, SlotError, Slots};
 
-/// Where the disk is mounted.
+/// Mount point of the disk.
 pub(crate) const SCRATCH: &str = "/run/podvisor/scratch";
 
 /// Why the scratch disk could not be mounted.
@@ -28,11 +28,11 @@ pub(crate) enum ScratchError {
     Mount(#[source] nix::Error),
 }
 
-/// Makes the empty `directory` a project, to which files made there later belong, and which may take this many bytes.
+/// Makes the empty `directory` a project with at most this many bytes. Files made there later belong to it.
 ///
 /// # Errors
-/// There is a limit, and it cannot be kept: the disk is from a template without projects, or guest memory takes its
-/// place. Without a limit a layer on such a disk is only not measured.
+/// There is a limit, and it cannot be enforced: the disk is from a template without projects, or guest memory
+/// takes its place. Without a limit, a layer on such a disk is just not measured.
 pub(crate) fn assign(directory: &Path, project: u32, bytes_max: Option<u64>) -> io::Result<()> {
     let file = File::open(directory)?;
     let assigned = syscall::set_project(file.as_fd(), project);
@@ -47,8 +47,8 @@ pub(crate) fn assign(directory: &Path, project: u32, bytes_max: Option<u64>) -> 
     }
 }
 
-/// Mounts the disk in this slot. Slot 0, which is the guest's root, stands for no disk: containers then write to
-/// guest memory.
+/// Mounts the disk in this slot. Slot 0, the guest's root, stands for no disk: containers then write to guest
+/// memory.
 pub(crate) async fn mount(slot: u32) -> Result<(), ScratchError> {
     fs::create_dir_all(SCRATCH).map_err(ScratchError::Directory)?;
     if slot == 0 {
@@ -57,8 +57,8 @@ pub(crate) async fn mount(slot: u32) -> Result<(), ScratchError> {
         return mounted.map_err(ScratchError::Mount);
     }
     let name = Slots::default().device(slot, Class::Block).await?;
-    // Without `prjquota` the kernel counts what projects take, and keeps none within its limit. A template without
-    // projects cannot have it, and its layers no limits.
+    // Without `prjquota` the kernel counts the usage of projects, but enforces no limits. A template without
+    // projects refuses the option, so its layers have no limits.
     let mount = |options| ext4_disk::mount(&name, Path::new(SCRATCH), MsFlags::MS_NOATIME, options);
     mount("discard,prjquota").or_else(|_| mount("discard")).map_err(ScratchError::Mount)
 }

@@ -1,5 +1,5 @@
-//! Serves ttrpc and streams on their vsock ports, and then reports to the host that both are served. The calls are in
-//! [`crate::rpc`], the streams in [`crate::stream_server`].
+//! Serves ttrpc and streams on their vsock ports, and then reports to the host: both are served. The calls
+//! are in [`crate::rpc`], the streams in [`crate::stream_server`].
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -32,8 +32,8 @@ pub(crate) enum ServeError {
     Ttrpc(#[source] ttrpc::Error),
 }
 
-/// Serves until the VM is closed. `entered_ns` is when the agent was entered, in nanoseconds since the kernel started;
-/// `restored` says that the guest is a clone of a template.
+/// Serves until the VM is closed. `entered_ns` is the time of the agent's start, in nanoseconds since the
+/// kernel started. `restored` is true if the guest is a clone of a template.
 pub(crate) fn run(entered_ns: u64, restored: bool) -> Result<Infallible, ServeError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -48,7 +48,7 @@ async fn serve(entered_ns: u64, restored: bool) -> Result<Infallible, ServeError
     pod.reaper.start().map_err(ServeError::Reaper)?;
     if restored {
         let pod = Arc::clone(&pod);
-        // Configuration waits for it, and says what failed.
+        // Configuration waits for this, and reports its failure.
         tokio::spawn(async move { pod.fetched_ahead.discard().await });
     }
     network::loopback_up().await?;
@@ -62,9 +62,9 @@ async fn serve(entered_ns: u64, restored: bool) -> Result<Infallible, ServeError
     server.start().await.map_err(ServeError::Ttrpc)?;
 
     if let Err(error) = ready::push(entered_ns).await {
-        // A daemon that comes back can still dial the agent.
+        // A returning daemon can still dial the agent.
         let error = agent_container::launch::Failure::from_error(&error).message;
-        tracing::warn!(error, "the host does not know that the agent is ready");
+        tracing::warn!(error, "cannot report readiness to the host");
     }
     pending().await
 }

@@ -1,9 +1,9 @@
-//! The pod's shared directory: the host's files that containers mount, over virtio-fs. The directory is mounted for
-//! the first container that asks, so that a pod without such mounts pays nothing. The host binds its files there
+//! The pod's shared directory: the host's files for containers' mounts, over virtio-fs. It is mounted for the
+//! first container with such a mount, so that other pods pay nothing. The host binds its files there
 //! (`runtime/share`).
 //!
-//! Everything here runs beside the agent's own thread ([`crate::host_work`]): one volume that hangs on the host holds
-//! whoever touches the directory.
+//! Everything here runs outside of the agent's own thread ([`crate::host_work`]), because one hanging volume
+//! of the host blocks every thread touching the directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -17,13 +17,13 @@ use tokio::time::timeout;
 
 use crate::host_work::{HostWork, HostWorkError};
 
-/// How long the host's files may take to answer one step of a container's creation.
+/// Timeout of the host's files in one step of a container's creation.
 pub(crate) const ANSWER: Duration = Duration::from_secs(30);
-/// How long the host may take to write what is still in the guest's memory. A container's end is reported then all the
-/// same: a disk that hangs must not make containers that never end.
+/// Timeout for the host to write data still in the guest's memory. After it a container's end is reported
+/// anyway: a hanging disk must not keep containers from ending.
 const SYNC: Duration = Duration::from_secs(30);
 
-/// The step that [`Shared::mount`] takes, as its errors say it.
+/// The step of [`Shared::mount`] in error messages.
 const MOUNT: &str = "mount the pod's shared directory";
 
 /// Why the shared directory could not be mounted.
@@ -39,7 +39,7 @@ pub(crate) enum SharedError {
     HostWork(#[from] HostWorkError),
 }
 
-/// The shared directory, mounted or not. The lock is held through the mount, by the thread that mounts.
+/// The shared directory, mounted or not. The mounting thread holds the lock.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     root: Arc<Mutex<Option<Arc<File>>>>,
@@ -59,7 +59,7 @@ impl Shared {
         self.work.run(MOUNT, ANSWER, mounting).await?
     }
 
-    /// Sends the host what programs wrote through memory mappings; the host has what they wrote by calls.
+    /// Sends data written through memory mappings to the host. Data written by system calls is already there.
     pub(crate) async fn sync(&self) {
         let syncing = async {
             let Some(root) = self.root.lock().await.clone() else { return Ok(Ok(())) };
@@ -79,12 +79,12 @@ impl Shared {
 /// Mounts and opens the directory.
 fn mount() -> Result<File, SharedError> {
     fs::create_dir_all(guest_path::SHARED).map_err(SharedError::Directory)?;
-    // A device number of the host's means another device here.
+    // The host's device numbers mean other devices here.
     let flags = MsFlags::MS_NODEV;
     nix::mount::mount(Some(SHARE_TAG), guest_path::SHARED, Some("virtiofs"), flags, None::<&str>)
         .map_err(SharedError::Mount)?;
     File::open(guest_path::SHARED).map_err(|error| {
-        // The next container would mount the directory once more otherwise.
+        // Otherwise the next container would mount the directory again.
         let _ = nix::mount::umount2(guest_path::SHARED, MntFlags::MNT_DETACH);
         SharedError::Open(error)
     })

@@ -1,5 +1,5 @@
-//! Counts the containers that use a slot. This module only counts: its callers bind or mount for the first user, and
-//! unbind or unmount after the last.
+//! Counts the containers using a slot. This module only counts. Its callers bind or mount for the first user,
+//! and unbind or unmount after the last.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 pub(crate) struct SlotUsers(HashMap<u32, usize>);
 
 impl SlotUsers {
-    /// Whether the slot has users.
+    /// Returns true if the slot has users.
     pub(crate) fn has(&self, slot: u32) -> bool {
         self.0.contains_key(&slot)
     }
@@ -18,8 +18,9 @@ impl SlotUsers {
         *self.0.entry(slot).or_default() += 1;
     }
 
-    /// Counts one user less, unless it is the last: then returns true, and the slot stays in use until the caller has
-    /// taken down what it holds and calls [`SlotUsers::clear`]. False for a slot without users.
+    /// Counts one user less and returns false, unless it is the last. For the last user it returns true, and
+    /// the slot stays in use: the caller takes down the slot's resources and then calls [`SlotUsers::clear`].
+    /// False for a slot without users.
     pub(crate) fn leave(&mut self, slot: u32) -> bool {
         match self.0.get_mut(&slot) {
             Some(count) if *count > 1 => {

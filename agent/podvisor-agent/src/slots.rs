@@ -1,28 +1,28 @@
-//! virtio-mmio slots as the guest's kernel shows them: binds and unbinds a slot by name, and finds the device that a
-//! driver made of one. This module mounts and configures nothing.
+//! virtio-mmio slots in the guest's kernel: binds and unbinds a slot by name, and finds its driver's device.
+//! This module mounts and configures nothing.
 //!
-//! A slot that was empty at boot stays an unbound platform device, and a write to the driver's `bind`
-//! makes the kernel look again (`drivers/base/bus.c`, `bind_store`).
+//! A slot empty at boot stays an unbound platform device. A write to the driver's `bind` makes the kernel
+//! probe it again (`drivers/base/bus.c`, `bind_store`).
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a device may take to appear after its slot was bound. A pmem region is registered by the kernel's own
-/// worker, some milliseconds later; on a node with far more runnable VMs than processors, seconds later.
+/// Timeout for a device to appear after its slot was bound. The kernel's own worker registers a pmem region
+/// some milliseconds later. It takes seconds on a node with far more runnable VMs than processors.
 const APPEAR: Duration = Duration::from_secs(30);
 /// Pause between two searches for the device.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Depth of directories that are searched below a slot: `virtio3/ndbus0/region0/namespace0.0/block` is five.
+/// Deepest search below a slot. `virtio3/ndbus0/region0/namespace0.0/block` has depth five.
 const DEPTH_MAX: usize = 7;
 
-/// The class of device that a slot is expected to hold.
+/// Expected class of a slot's device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// A network interface.
     Net,
-    /// A block device: virtio-blk, or the one that the pmem driver makes.
+    /// A block device: of virtio-blk, or of the pmem driver.
     Block,
 }
 
@@ -91,8 +91,8 @@ impl Slots {
         Ok(directory)
     }
 
-    /// Whether the device can be used. A disk shows in sysfs before its node is there (ENOENT) and before
-    /// it can be opened (ENXIO, until `bdev_add` in the kernel's `block/genhd.c`).
+    /// Returns true if the device is usable. A disk appears in sysfs before its node exists (ENOENT) and
+    /// before it can be opened (ENXIO, until `bdev_add` in the kernel's `block/genhd.c`).
     fn opens(&self, class: Class, device: &str) -> bool {
         match class {
             Class::Net => true,
@@ -100,7 +100,7 @@ impl Slots {
         }
     }
 
-    /// Takes the driver off the slot, so that the host may unplug it. A slot without one is no error.
+    /// Unbinds the slot's driver, so that the host may unplug the slot. A slot without a driver is no error.
     pub(crate) fn unbind(&self, slot: u32) -> Result<(), SlotError> {
         let name = name(slot);
         if !self.platform.join("devices").join(&name).join("driver").exists() {
@@ -118,8 +118,8 @@ fn name(slot: u32) -> String {
     format!("virtio-mmio.{slot}")
 }
 
-/// The first entry of the first directory called `wanted` at or below `directory`. Links are not
-/// followed: sysfs has many, and they lead back.
+/// Returns the first entry of the first directory called `wanted` at or below `directory`. Links are not
+/// followed, because sysfs has many links back.
 fn find(directory: &Path, wanted: &str, depth: usize) -> Option<String> {
     let entries: Vec<_> = fs::read_dir(directory).ok()?.flatten().collect();
     let directories = || entries.iter().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -1,15 +1,15 @@
-//! Sysctls of the guest: where each one is, and how it is written.
+//! Sysctls of the guest: their paths, and how they are written.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_container::syscall;
 
-/// Writes a sysctl. `root` is the guest's user that is root in the pod.
+/// Writes a sysctl. `root` is the guest's user id of the pod's root.
 pub(crate) fn write(path: &Path, value: &str, root: u32) -> io::Result<()> {
     match std::fs::write(path, value) {
-        // IPC sysctls can be written only by the user who owns the namespace (`ipc_permissions` of the kernel's
-        // ipc/ipc_sysctl.c), whatever root may do elsewhere.
+        // Only the namespace's owner may write IPC sysctls, regardless of root's other rights
+        // (`ipc_permissions` of the kernel's ipc/ipc_sysctl.c).
         Err(error) if root != 0 && error.kind() == io::ErrorKind::PermissionDenied => {
             syscall::as_user(root, || std::fs::write(path, value)).flatten()
         }
@@ -17,8 +17,8 @@ pub(crate) fn write(path: &Path, value: &str, root: u32) -> io::Result<()> {
     }
 }
 
-/// The file of a sysctl. The first separator in the name, a dot or a slash, separates the whole name (sysctl(8)), so
-/// that `net/ipv4/conf/eth0.5/forwarding` can be written too.
+/// The file of a sysctl. The first separator in the name, a dot or a slash, separates the whole name
+/// (sysctl(8)), so `net/ipv4/conf/eth0.5/forwarding` can be written, too.
 pub(crate) fn path(name: &str) -> Option<PathBuf> {
     let separator = name.chars().find(|c| matches!(c, '.' | '/'))?;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/');
@@ -33,8 +33,9 @@ pub(crate) fn path(name: &str) -> Option<PathBuf> {
     Some(Path::new("/proc/sys").join(parts.join("/")))
 }
 
-/// The place of a sysctl among others. One of the whole network, such as `ip_forward`, writes to those of `all` and `default`, and one of
-/// `all` to every interface's. The last to be written has to be the narrowest.
+/// The rank of a sysctl in the order of writing. A sysctl of the whole network, such as `ip_forward`, also
+/// writes those of `all` and `default`, and one of `all` writes every interface's. The narrowest must be
+/// written last.
 pub(crate) fn rank(path: &Path) -> u8 {
     let parts: Vec<&str> =
         path.iter().filter_map(|part| part.to_str()).skip_while(|part| *part != "sys").collect();

@@ -1,15 +1,16 @@
-//! An agent in a template: the VM is booted up to here and saved, and pods' VMs go on from here, any number of them. Nothing that
-//! two of them have in common may be a secret or a name once a container runs.
+//! An agent in a template. The VM is booted up to here and saved, and any number of pods' VMs continue from
+//! here. Once a container runs, two of them must not share any secret or name.
 //!
 //! ```text
-//!   boot ─> waits, says that it does ─> (saved, restored) ─> woken with a seed ─> kernel reseeded ─> executes itself anew
-//!                 ▲                                            │
-//!                 └── no seed, or none that can be used ───────┘
+//!   boot ─> waits, reports it ─> (saved, restored) ─> woken with a seed ─> kernel reseeded ─> re-executed
+//!                 ▲                                     │
+//!                 └── no seed, or an unusable one ──────┘
 //! ```
 //!
-//! The agent serves nothing but the wake-up, and the kernel has no address, no connection and no user besides it. The agent that
-//! serves the pod is another execution, so that its addresses, its hash seeds and whatever else it draws are drawn after the
-//! kernel has a seed of its own. docs/decisions/pods.md lists what clones have in common nevertheless.
+//! The agent serves only the wake-up, and the kernel has no address, no connection and no other user. Another
+//! execution of the agent serves the pod. Its addresses, hash seeds and all other random numbers are
+//! therefore drawn after the kernel has its own seed. docs/decisions/pods.md lists the remaining state shared
+//! by clones.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -31,13 +32,13 @@ use crate::host_listener::HostListener;
 use crate::pause::SELF;
 use crate::ready;
 
-/// Argument of the agent that goes on in a clone.
+/// Argument of the agent in a clone.
 pub(crate) const RESTORED_ARGUMENT: &str = "restored";
 
-/// How long the host may take to send its message once it has connected.
+/// Timeout for the host's message after it has connected.
 const WOKEN_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why the agent cannot wait, or go on.
+/// Why the agent cannot wait or continue.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TemplateError {
     #[error("cannot have the kernel compile a packet filter")]
@@ -50,7 +51,7 @@ pub(crate) enum TemplateError {
     Execute(#[source] io::Error),
 }
 
-/// Why a wake-up did not wake.
+/// Why a wake-up failed.
 #[derive(Debug, thiserror::Error)]
 enum WakeError {
     #[error("the message did not come in time")]
@@ -65,22 +66,23 @@ enum WakeError {
     Pool(#[source] io::Error),
 }
 
-/// Waits until the host wakes the guest, and executes the agent anew. `entered_ns` is when the agent was entered.
+/// Waits until the host wakes the guest, and executes the agent again. `entered_ns` is the time of the
+/// agent's start.
 pub(crate) fn run(entered_ns: u64) -> Result<Infallible, TemplateError> {
     let filter = compiled_filter::hold().map_err(TemplateError::Filter)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(TemplateError::Runtime)?.block_on(wait(entered_ns))?;
-    // The next execution holds the filter as its standard input, which nobody reads.
+    // The next execution holds the filter as its standard input, but never reads it.
     Err(TemplateError::Execute(Command::new(SELF).arg(RESTORED_ARGUMENT).stdin(filter).exec()))
 }
 
 async fn wait(entered_ns: u64) -> Result<(), TemplateError> {
     let listener = HostListener::bind(port::WAKE).map_err(TemplateError::Listen)?;
     if let Err(error) = ready::push(entered_ns).await {
-        // Where the VM was saved meanwhile, the host has heard enough.
+        // If the VM was saved meanwhile, the host has already received the report.
         tracing::warn!(
             error = Failure::from_error(&error).message,
-            "the host does not know that the agent waits"
+            "cannot report the template's readiness to the host"
         );
     }
     loop {
@@ -88,7 +90,7 @@ async fn wait(entered_ns: u64) -> Result<(), TemplateError> {
         let wake = tokio::time::timeout(WOKEN_WITHIN, read(&mut stream)).await;
         match wake.unwrap_or(Err(WakeError::Deadline)).and_then(|wake| reseed(&wake)) {
             Ok(()) => return Ok(()),
-            // The host decides how often, and gives the guest up soon.
+            // The host decides how often to try, and gives up the guest soon.
             Err(error) => tracing::warn!(error = Failure::from_error(&error).message, "not woken"),
         }
     }
@@ -102,7 +104,7 @@ async fn read(stream: &mut (impl AsyncReadExt + Unpin)) -> Result<Wake, WakeErro
     Ok(frame::decode(&body)?)
 }
 
-/// Makes the kernel's random numbers this clone's own.
+/// Makes the kernel's random numbers unique to this clone.
 fn reseed(wake: &Wake) -> Result<(), WakeError> {
     let seed = seed(wake)?;
     let random = File::options().write(true).open("/dev/urandom").map_err(WakeError::Pool)?;

@@ -1,5 +1,5 @@
-//! The pod's user namespace, and the namespaces that belong to it: a container that is root there may
-//! change its own network, host name and IPC, and nothing else of the guest.
+//! The pod's user namespace, and the namespaces owned by it. A container's root there may change the pod's
+//! network, host name and IPC, but nothing else of the guest.
 //!
 //! ```text
 //!  agent                                 helper (the agent re-executed)            pause
@@ -11,8 +11,8 @@
 //!    │ keeps its namespaces as files       └ ends
 //! ```
 //!
-//! The agent itself then lives in the pod's network, IPC and host name namespaces: it configures, dials and starts
-//! there.
+//! The agent itself then lives in the pod's network, IPC and host name namespaces, and configures, dials and
+//! starts there.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -32,10 +32,10 @@ use crate::pause::{PAUSE_ARGUMENT, SELF};
 /// First argument: make the namespaces, start [`PAUSE_ARGUMENT`] in them, print its pid, and end.
 pub(crate) const ARGUMENT: &str = "pod-user-namespace";
 
-/// Path at which the namespace is bound, for containers to join.
+/// Path of the bound namespace, for containers to join.
 pub(crate) const PATH: &str = "/run/podvisor/pod/user";
 
-/// Number of the kernel's ids: the largest plus one, without -1, which stands for no id.
+/// Number of the kernel's ids: the largest plus one. -1 is excluded, because it stands for no id.
 const IDS: u64 = u32::MAX as u64;
 
 /// Why there is no user namespace.
@@ -70,13 +70,13 @@ impl IdRange {
         Ok(IdRange { guest_first, length })
     }
 
-    /// The guest's id of a namespace's id, if it is mapped.
+    /// Returns the guest's id of a namespace's id, if it is mapped.
     pub(crate) fn guest_id(self, id: u32) -> Option<u32> {
         (id < self.length).then(|| self.guest_first + id)
     }
 }
 
-/// The pod's user namespace and the namespaces that belong to it, held open by their files.
+/// The pod's user namespace and the namespaces owned by it, held open by their files.
 #[derive(Debug)]
 pub(crate) struct UserNamespace {
     pub(crate) uids: IdRange,
@@ -88,7 +88,7 @@ pub(crate) struct UserNamespace {
 }
 
 impl UserNamespace {
-    /// Makes the namespaces, which takes some milliseconds.
+    /// Makes the namespaces. Takes some milliseconds.
     pub(crate) fn make(
         spec: &UserNamespaceSpec,
         shared_pids: bool,
@@ -122,12 +122,12 @@ impl UserNamespace {
         Ok(UserNamespace { uids, gids, user: open("user")?, network, ipc, host_name })
     }
 
-    /// Path by which a container joins the namespace.
+    /// Path for containers to join the namespace.
     pub(crate) fn path(&self) -> PathBuf {
         PathBuf::from(PATH)
     }
 
-    /// The namespace itself, for mounts that show owners as it maps them.
+    /// The namespace itself, for mounts with mapped owners.
     pub(crate) fn user(&self) -> BorrowedFd<'_> {
         self.user.as_fd()
     }
@@ -137,12 +137,12 @@ impl UserNamespace {
         self.network.as_fd()
     }
 
-    /// The guest's user and group that are root in the namespace.
+    /// The guest's user and group ids of the namespace's root.
     pub(crate) fn root(&self) -> (u32, u32) {
         (self.uids.guest_first, self.gids.guest_first)
     }
 
-    /// Moves this thread, and all threads and processes that it starts later, to the pod's network, IPC and host name.
+    /// Moves this thread, and all its later threads and processes, to the pod's network, IPC and host name.
     pub(crate) fn enter(&self) -> Result<(), UserNamespaceError> {
         for (namespace, kind) in [
             (&self.network, CloneFlags::CLONE_NEWNET),
@@ -163,7 +163,7 @@ fn keep(pid: u32, kind: &str, path: &'static str) -> Result<(), UserNamespaceErr
         .map_err(|errno| failed(errno.into()))
 }
 
-/// Runs the process that makes the namespaces.
+/// Runs the process for making the namespaces.
 pub(crate) fn run() -> i32 {
     match make_namespaces() {
         Ok(()) => 0,

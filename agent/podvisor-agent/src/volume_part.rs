@@ -1,7 +1,7 @@
-//! Parts of volumes that the guest keeps itself, and names of such volumes.
+//! Parts of the guest's own volumes, and names of such volumes.
 //!
-//! Containers are hostile to each other: a part of a volume is looked up without leaving the volume, whatever links are
-//! there.
+//! Containers are hostile to each other. Looking up a part of a volume never leaves the volume, whatever
+//! links it has.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -16,13 +16,13 @@ use rustix::io::Errno;
 /// Longest name of a volume.
 pub(crate) const NAME_BYTES_MAX: usize = 64;
 
-/// Whether a volume may have this name, which is that of its directory in the guest.
+/// Returns true if a volume may have this name. Its directory in the guest has the same name.
 pub(crate) fn is_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.bytes().all(plain)
 }
 
-/// Opens a directory or a regular file below `root`; makes the directories that are not there.
+/// Opens a directory or a regular file below `root`. Makes missing directories.
 pub(crate) fn open_part(root: &Path, sub_path: &str, access: &FileAccess) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::openat(CWD, root, flags | OFlags::DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
@@ -46,7 +46,7 @@ pub(crate) fn open_part(root: &Path, sub_path: &str, access: &FileAccess) -> io:
     checked(place)
 }
 
-/// Makes a directory, which nobody may use before it has its owner.
+/// Makes a directory. It is not accessible before it has its owner.
 fn make_directory(parent: &OwnedFd, name: &str, access: &FileAccess) -> io::Result<OwnedFd> {
     mkdirat(parent, name, Mode::empty())?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -55,11 +55,11 @@ fn make_directory(parent: &OwnedFd, name: &str, access: &FileAccess) -> io::Resu
     Ok(made)
 }
 
-/// Gives a directory that nobody may use yet its owner and then its mode, with which it may be used.
+/// Gives a new, inaccessible directory its owner, and then its mode. The mode makes it accessible.
 pub(crate) fn admit(directory: &OwnedFd, access: &FileAccess) -> io::Result<()> {
     let owner = (Some(Uid::from_raw(access.uid)), Some(Gid::from_raw(access.gid)));
     chownat(directory, "", owner.0, owner.1, AtFlags::EMPTY_PATH)?;
-    // Changing the owner takes setgid away, so the mode comes last.
+    // Changing the owner clears setgid, so the mode comes last.
     let path = format!("/proc/self/fd/{}", directory.as_raw_fd());
     fs::set_permissions(path, Permissions::from_mode(access.mode & 0o7777))
 }

@@ -34,7 +34,7 @@ pub(crate) enum ContainerError {
     Phase { id: String, phase: &'static str },
     #[error("the pod has {0} containers, and can have no more")]
     TooManyContainers(usize),
-    #[error("container {id} has {count} execs whose end or output the host has not taken")]
+    #[error("container {id} has {count} execs already, with an exit or output not taken by the host")]
     TooManyExecs { id: String, count: usize },
     #[error("cannot {what} of container {id}")]
     Io { what: &'static str, id: String, source: std::io::Error },
@@ -66,7 +66,7 @@ pub(crate) enum ContainerError {
     Devices(#[from] DevicesError),
     #[error("user {uid} or group {gid} is not mapped in the pod's user namespace")]
     NotMapped { uid: u32, gid: u32 },
-    #[error("cannot join the PID namespace of a container that does not run")]
+    #[error("cannot join the PID namespace of the target container")]
     Target(#[source] Box<ContainerError>),
     #[error("the filter of system calls has {0} bytes, and 32768 of whole instructions are the most")]
     FilterBytes(usize),

@@ -20,7 +20,7 @@ use crate::lifecycle::volumes;
 use crate::pod::Pod;
 
 /// The step named in errors.
-const STEP: &str = "make a volume that the image declares";
+const STEP: &str = "make a volume declared by the image";
 
 /// The image's content at a volume's path.
 #[derive(Debug)]

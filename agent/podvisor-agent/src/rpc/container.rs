@@ -37,7 +37,7 @@ pub(super) async fn remove(gate: &Gate, request: RemoveContainerRequest) -> ttrp
 }
 
 pub(super) async fn shutdown(gate: &Gate, _: ShutdownRequest) -> ttrpc::Result<Empty> {
-    // A pod that is not configured has nothing to shut down.
+    // An unconfigured pod has nothing to shut down.
     if *gate.pod.configured.lock().await {
         gate.run(|pod| async move { lifecycle::shut_down(&pod).await }).await?;
     }

@@ -1,5 +1,5 @@
-//! The way of every call to the pod: calls are refused before the pod is configured, and run to their end once they
-//! have started.
+//! The gate of every call to the pod. Calls are refused before the pod is configured. Once started, they run
+//! to their end.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::containers::ContainerError;
 use crate::pod::Pod;
 use crate::rpc::status::{cancelled, refusal, refused};
 
-/// A pod that is served only once it is configured.
+/// The pod. It is served only once it is configured.
 #[derive(Clone, Debug)]
 pub(super) struct Gate {
     /// The pod, configured or not.
@@ -18,7 +18,7 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    /// The pod, if it is configured.
+    /// Returns the pod, if it is configured.
     pub(super) async fn pod(&self) -> ttrpc::Result<&Arc<Pod>> {
         if *self.pod.configured.lock().await {
             return Ok(&self.pod);
@@ -26,7 +26,7 @@ impl Gate {
         Err(refusal(Code::FAILED_PRECONDITION, "the pod is not configured yet"))
     }
 
-    /// Runs `work` to its end, whatever becomes of the caller.
+    /// Runs `work` to its end, even if the caller is gone.
     pub(super) async fn run<T, F>(&self, work: impl FnOnce(Arc<Pod>) -> F) -> ttrpc::Result<T>
     where
         T: Send + 'static,

@@ -1,4 +1,4 @@
-//! Sockets of the node that were made anew while containers have them. [`crate::host_sockets`] does the work.
+//! Re-created sockets of the node, in use by containers. [`crate::host_sockets`] does the work.
 
 use proto_agent::agent::{AttachHostSocketsRequest, Empty};
 
@@ -7,7 +7,7 @@ use crate::rpc::gate::Gate;
 pub(super) async fn attach(gate: &Gate, request: AttachHostSocketsRequest) -> ttrpc::Result<Empty> {
     let attach = |pod: std::sync::Arc<crate::pod::Pod>| async move {
         let container = pod.containers.get(&request.container_id)?;
-        // A container that is being built mounts them itself; one that has ended has no use for them.
+        // A container mounts them itself while it is built, and has no use for them after its end.
         match container.first_pid() {
             Some(pid) => pod.host_sockets.attach(&pod.shared.work, &container, pid).await,
             None => Ok(()),

@@ -1,8 +1,7 @@
-//! The agent's RPCs, one file per group. Each only passes the gate ([`gate`]), forwards, and turns errors into statuses
-//! ([`status`]); the contract is `agent.proto`.
+//! The agent's RPCs, one file per group. Each only passes the gate ([`gate`]), forwards, and turns errors
+//! into statuses ([`status`]). The contract is `agent.proto`.
 //!
-//! A call that changes something runs in a task of its own: a daemon that goes away in the middle does not stop it
-//! halfway.
+//! Changing calls run in separate tasks, so that they are not cut off halfway when the daemon goes away.
 
 mod configure;
 mod container;

@@ -12,7 +12,7 @@ use crate::rpc::status::{refusal, refused};
 /// Largest signal number of Linux.
 const SIGNAL_MAX: u32 = 64;
 
-/// Most killed processes that an answer names. The daemon asks again while some are left.
+/// Most killed processes named in an answer. The daemon asks again while some are left.
 const KILLED_MAX: usize = 4096;
 
 pub(super) async fn exec(gate: &Gate, request: ExecRequest) -> ttrpc::Result<ExecResponse> {
@@ -67,7 +67,8 @@ pub(super) async fn signal(gate: &Gate, request: SignalRequest) -> ttrpc::Result
         }
     };
     let left = result.map_err(|error| refusal(Code::INTERNAL, &format!("cannot signal: {error}")))?;
-    // Only who is killed may be taken from a wait: another process would take that for a signal which it does not have.
+    // The VMM interrupts the waits of these processes. A process without SIGKILL would mistake that for a
+    // signal.
     let killed = if request.signal == nix::libc::SIGKILL.unsigned_abs() { left } else { Vec::new() };
     let killed = killed.into_iter().filter_map(|pid| u32::try_from(pid).ok()).take(KILLED_MAX).collect();
     Ok(SignalResponse { killed, ..Default::default() })

@@ -1,4 +1,4 @@
-//! Reclaim: gives memory that holds cached files back.
+//! Reclaim: gives back memory of cached files.
 
 use proto_agent::agent::ReclaimResponse;
 use ttrpc::Code;
@@ -9,7 +9,7 @@ use crate::rpc::status::{cancelled, refusal};
 
 pub(super) async fn reclaim(gate: &Gate) -> ttrpc::Result<ReclaimResponse> {
     gate.pod().await?;
-    // The kernel searches its lists in the call, beside the runtime's one thread.
+    // The kernel searches its lists during the call, so it must not block the runtime's only thread.
     let work = tokio::task::spawn_blocking(page_cache::reclaim_half);
     let done = work.await.map_err(cancelled)?;
     let reclaimed =

@@ -1,5 +1,5 @@
-//! ResizePod: brings processors up or down, and binds the memory device. The host's device and the kernel's driver then
-//! agree on the memory itself; this call does not wait for it.
+//! ResizePod: brings processors up or down, and binds the memory device. The memory itself is then negotiated
+//! between the host's device and the kernel's driver; this call does not wait for it.
 
 use proto_agent::agent::{Empty, ResizePodRequest};
 use ttrpc::Code;
@@ -11,7 +11,7 @@ use crate::slots::Slots;
 
 pub(super) async fn pod(gate: &Gate, request: ResizePodRequest) -> ttrpc::Result<Empty> {
     gate.pod().await?;
-    // Runs to its end, whatever becomes of the caller, and beside the runtime's one thread.
+    // Runs to its end even if the caller is gone, without blocking the runtime's only thread.
     let work = tokio::task::spawn_blocking(move || {
         if request.memory_slot != 0 {
             Slots::default().bind(request.memory_slot).map_err(|error| failed(Code::INTERNAL, &error))?;

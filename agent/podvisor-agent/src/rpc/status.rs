@@ -1,5 +1,5 @@
-//! The agent's errors as ttrpc statuses: the code says what sort of refusal it is, the reason is there where the
-//! daemon acts on it, and the message has the error's text with those of its sources.
+//! The agent's errors as ttrpc statuses. The code is the kind of refusal. The reason is set if the daemon
+//! acts on it. The message has the texts of the error and of its sources.
 
 use agent_container::launch::{Failure, FailureKind};
 use agent_container::limits::LimitError;
@@ -18,13 +18,13 @@ pub(super) fn refusal(code: Code, message: &str) -> ttrpc::Error {
     ttrpc::Error::RpcStatus(ttrpc::get_status(code, message))
 }
 
-/// A status with this code, and the error's text with those of its sources.
+/// A status with this code, and the texts of the error and of its sources.
 pub(super) fn failed(code: Code, error: &(dyn std::error::Error + 'static)) -> ttrpc::Error {
     refusal(code, &Failure::from_error(error).message)
 }
 
-/// A status for a call whose task did not end by itself. A panic ends the agent, so only the end of the runtime does
-/// this to a task.
+/// The status of a call after its task was cancelled. Only the end of the runtime cancels a task, because a
+/// panic ends the agent.
 pub(super) fn cancelled(_: JoinError) -> ttrpc::Error {
     refusal(Code::INTERNAL, "the request's task was cancelled")
 }
@@ -77,7 +77,7 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
     ttrpc::Error::RpcStatus(failure::status(code, &message, reason(error)))
 }
 
-/// Why, where the daemon acts on it.
+/// The reason, if the daemon acts on it.
 fn reason(error: &ContainerError) -> FailureReason {
     match error {
         ContainerError::Volume(_) => FailureReason::FAILURE_REASON_IMAGE_VOLUME_MOUNT,

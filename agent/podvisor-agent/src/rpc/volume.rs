@@ -1,4 +1,4 @@
-//! Volumes that the guest keeps, which change while containers have them: bounds of volumes in memory, and versions of
+//! Changes of the guest's volumes while containers use them: limits of volumes in memory, and versions of
 //! published ones. [`crate::memory_volumes`] and [`crate::published_volumes`] do the work.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::pod::Pod;
 use crate::published_volumes::Taken;
 use crate::rpc::gate::Gate;
 
-/// How long an old version stays for readers that have followed the link to it.
+/// Delay before an old version is removed. Readers may already have followed the link to it.
 const LINGER: Duration = Duration::from_secs(2);
 
 pub(super) async fn resize(gate: &Gate, request: ResizeVolumeRequest) -> ttrpc::Result<Empty> {

@@ -1,5 +1,5 @@
-//! Parses a container's cgroup files (Documentation/admin-guide/cgroup-v2.rst, Documentation/accounting/psi.rst).
-//! A file that is missing counts as empty.
+//! Parses a container's cgroup files (Documentation/admin-guide/cgroup-v2.rst,
+//! Documentation/accounting/psi.rst). A missing file counts as empty.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,7 +7,7 @@ use std::path::Path;
 
 use proto_agent::agent::{CpuUsage, DeviceUsage, HugepageUsage, MemoryUsage, Pressure, Stall};
 
-/// Most disks reported of one container: a VM has far fewer.
+/// Most disks reported of one container. A VM has far fewer.
 const DEVICES_MAX: usize = 64;
 
 pub(super) fn cpu(cgroup: &Path) -> CpuUsage {
@@ -46,7 +46,7 @@ pub(super) fn memory(cgroup: &Path) -> MemoryUsage {
     }
 }
 
-/// Pressure of a resource; `None` where the kernel does not measure it.
+/// Pressure of a resource. `None` if the kernel does not measure it.
 pub(super) fn pressure(cgroup: &Path, resource: &str) -> Option<Pressure> {
     let text = read(cgroup, &format!("{resource}.pressure"));
     (!text.is_empty()).then(|| parse_pressure(&text))
@@ -74,12 +74,12 @@ pub(super) fn hugepages(cgroup: &Path) -> Vec<HugepageUsage> {
         .collect()
 }
 
-/// The limit on the number of tasks; 0 for none.
+/// The limit on the number of tasks, or 0 for none.
 pub(super) fn tasks_max(cgroup: &Path) -> u64 {
     number(cgroup, "pids.max")
 }
 
-/// How many tasks there are.
+/// The number of tasks.
 pub(super) fn tasks(cgroup: &Path) -> u64 {
     number(cgroup, "pids.current")
 }
@@ -88,7 +88,7 @@ fn read(cgroup: &Path, name: &str) -> String {
     fs::read_to_string(cgroup.join(name)).unwrap_or_default()
 }
 
-/// Number in a file that holds one; 0 for "max" and for a missing file.
+/// The number in a single-value file. 0 for "max" and for a missing file.
 fn number(cgroup: &Path, name: &str) -> u64 {
     read(cgroup, name).trim().parse().unwrap_or(0)
 }
@@ -117,7 +117,7 @@ impl<'a> Flat<'a> {
         Flat(pairs.collect())
     }
 
-    /// Value of a name; 0 when absent.
+    /// Value of a name, or 0 if it is missing.
     fn get(&self, name: &str) -> u64 {
         self.0.get(name).copied().unwrap_or(0)
     }
@@ -149,7 +149,7 @@ fn hundredths(text: &str) -> Option<u32> {
     whole.parse::<u32>().ok()?.checked_mul(100)?.checked_add(part.parse().ok()?)
 }
 
-/// Parses `254:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6`; a device that did nothing may have no figures.
+/// Parses `254:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6`. An idle device may have no values.
 fn parse_device(line: &str) -> Option<DeviceUsage> {
     let (device, figures) = line.split_once(' ')?;
     let (major, minor) = device.split_once(':')?;

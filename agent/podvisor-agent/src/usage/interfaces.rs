@@ -4,14 +4,15 @@ use std::fs;
 
 use proto_agent::agent::InterfaceUsage;
 
-/// Most interfaces reported: a privileged container may make as many as it likes.
+/// Most interfaces reported. A privileged container may make any number.
 const INTERFACES_MAX: usize = 64;
 
 pub(super) fn read() -> Vec<InterfaceUsage> {
     parse(&fs::read_to_string("/proc/net/dev").unwrap_or_default())
 }
 
-/// Parses two lines of titles, and then on each line a name, eight figures received and eight sent (proc_pid_net(5)).
+/// Parses two lines of titles, and then on each line a name, eight values received and eight sent
+/// (proc_pid_net(5)).
 fn parse(table: &str) -> Vec<InterfaceUsage> {
     let lines = table.lines().filter_map(|line| line.trim_start().rsplit_once(": "));
     let interfaces = lines.filter(|(name, _)| *name != "lo").filter_map(|(name, figures)| {

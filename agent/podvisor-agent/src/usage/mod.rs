@@ -1,14 +1,14 @@
-//! Usage figures of the containers and the pod, read from the kernel when the host asks, and stored nowhere.
+//! Usage of the containers and the pod, read from the kernel at the host's request and not stored.
 //!
-//! | file | figures and their source |
+//! | file | values and their source |
 //! |---|---|
 //! | [`cgroup`] | CPU, memory, disks, pressure: a container's cgroup |
-//! | [`tasks`] | processes and what they hold open: `/proc` |
+//! | [`tasks`] | processes and their open descriptors: `/proc` |
 //! | [`scratch`] | the writable layers: project quotas of the scratch disk |
 //! | [`interfaces`] | the pod's network: `/proc/net/dev` |
 //!
-//! Reading may wait for the kernel, so everything here runs beside the agent's own thread. Figures that cannot be read
-//! are left out: a container may end while it is read.
+//! Reading may block in the kernel, so everything here runs outside of the agent's own thread. Unreadable
+//! values are left out, because a container may end while it is read.
 
 mod cgroup;
 mod interfaces;
@@ -20,7 +20,7 @@ use proto_agent::agent::{ContainerUsage, UsageResponse};
 use crate::containers::Container;
 use crate::pod::Pod;
 
-/// Reads all figures.
+/// Reads all values.
 pub(crate) fn read(pod: &Pod) -> UsageResponse {
     UsageResponse {
         containers: pod.containers.all().iter().map(|container| of_container(container)).collect(),

@@ -1,5 +1,5 @@
-//! The room that writable layers take of the scratch disk, by the counts that the kernel keeps of projects
-//! ([`crate::scratch`]), and the room that is left.
+//! Usage of the scratch disk by writable layers, from the kernel's counts of projects ([`crate::scratch`]),
+//! and the free space.
 
 use std::fs::File;
 use std::io;
@@ -12,15 +12,15 @@ use proto_agent::agent::{FilesystemUsage, WritableLayerUsage};
 
 use crate::scratch::SCRATCH;
 
-/// Usage of one writable layer; `None` where nothing is counted.
+/// Usage of one writable layer. `None` if nothing is counted.
 pub(super) fn writable_layer(project: u32) -> Option<WritableLayerUsage> {
     let disk = File::open(SCRATCH).ok()?;
     let (bytes, inodes) = syscall::project_usage(disk.as_fd(), project).ok()?;
-    // The layer's own directory is an inode: without any, nothing is counted.
+    // The layer's own directory is an inode. So if there are none, nothing is counted.
     (inodes > 0).then(|| WritableLayerUsage { bytes, inodes, ..Default::default() })
 }
 
-/// The file system that the layers share; `None` without a disk.
+/// The file system shared by the layers. `None` without a disk.
 pub(super) fn file_system() -> Option<FilesystemUsage> {
     of(Path::new(SCRATCH)).ok().flatten()
 }

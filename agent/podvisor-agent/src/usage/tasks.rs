@@ -1,4 +1,4 @@
-//! A container's processes, and the descriptors that they hold open, from `/proc`.
+//! A container's processes and their open descriptors, from `/proc`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use proto_agent::agent::TaskUsage;
 use crate::containers::Container;
 use crate::usage::cgroup;
 
-/// Most descriptors of one container that are searched for sockets: some 10 ms of work.
+/// Most descriptors of one container searched for sockets: some 10 ms of work.
 const DESCRIPTORS_MAX: usize = 16384;
 
 pub(super) fn read(container: &Container) -> TaskUsage {
@@ -41,7 +41,7 @@ fn sockets(tables: &[PathBuf]) -> usize {
     links.filter(|link| link.as_os_str().as_encoded_bytes().starts_with(b"socket:")).count()
 }
 
-/// Soft limit of open files; all ones for no limit.
+/// Soft limit of open files, all ones for no limit.
 fn open_files_max(pid: i32) -> Option<u64> {
     soft_limit(&fs::read_to_string(format!("/proc/{pid}/limits")).ok()?, "Max open files")
 }
