@@ -1,14 +1,15 @@
-//! Why the agent refused a call, as a type: a [`Failure`] in the details of the ttrpc status. Pure.
+//! The reason of a call refused by the agent, as a type: a [`Failure`] in the details of the ttrpc status.
+//! Pure.
 //!
-//! The status's code says what sort of refusal it is, and its message is for people. A reason is there only
-//! where the daemon acts on it: nobody reads a message to find out.
+//! The status's code is the kind of refusal, and its message is for people. A reason is only set if the
+//! daemon acts on it. The daemon never parses a message.
 
 use protobuf::Message;
 use ttrpc::proto::{Any, Status};
 
 use crate::agent::{Failure, FailureReason};
 
-/// Names [`Failure`] among a status's details (google/protobuf/any.proto).
+/// Type URL of [`Failure`] in a status's details (google/protobuf/any.proto).
 const TYPE_URL: &str = "type.googleapis.com/podvisor.agent.v1.Failure";
 
 /// A status with this code and message, and the reason in its details.
@@ -23,7 +24,7 @@ pub fn status(code: ttrpc::Code, message: &str, reason: FailureReason) -> Status
     status
 }
 
-/// The reason in a status's details; unspecified where there is none, or none that is known.
+/// Returns the reason in a status's details, or unspecified if there is no known reason.
 pub fn reason(status: &Status) -> FailureReason {
     let detail = status.details.iter().find(|detail| detail.type_url == TYPE_URL);
     let failure = detail.and_then(|detail| Failure::parse_from_bytes(&detail.value).ok());

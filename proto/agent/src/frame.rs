@@ -1,5 +1,5 @@
-//! Frames: a `u32` little-endian length and that many bytes of protobuf. Pure: messages become bytes and bytes become
-//! messages here, and no socket is read or written. Agent and daemon each have their own sockets.
+//! Frames: a `u32` little-endian length and that many bytes of protobuf. Pure: this module converts between
+//! messages and bytes, and uses no sockets. Agent and daemon each have their own sockets.
 
 use protobuf::Message;
 
@@ -32,7 +32,7 @@ pub fn encode<M: Message>(message: &M) -> Result<Vec<u8>, FrameError> {
     Ok(frame)
 }
 
-/// Number of bytes of body that follow this header; more than [`FRAME_BYTES_MAX`] is an error.
+/// Returns the length of the body after this header. More than [`FRAME_BYTES_MAX`] is an error.
 pub fn body_bytes(header: [u8; HEADER_BYTES]) -> Result<usize, FrameError> {
     let length = u32::from_le_bytes(header);
     let bytes = usize::try_from(length).unwrap_or(usize::MAX);

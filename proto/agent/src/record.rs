@@ -1,13 +1,14 @@
-//! Records of an input stream: bytes for a process's stdin, terminal sizes and the end of file, in their order. Pure.
+//! Records of an input stream: bytes for a process's stdin, terminal sizes and the end of file, in their
+//! order. Pure.
 //!
 //! ```text
 //!   kind (u8) | argument (u32, little-endian)
-//!   0 bytes   | number of bytes that follow
+//!   0 bytes   | number of bytes to follow
 //!   1 resize  | columns in the low half, rows in the high half
 //!   2 end     | 0: the process's end of file; sizes may follow
 //! ```
 //!
-//! A connection that closes without an end leaves the process's stdin open: only the client has gone away.
+//! If a connection closes without an end, the process's stdin stays open: only the client has gone away.
 
 use crate::FRAME_BYTES_MAX;
 
@@ -21,7 +22,7 @@ const END: u8 = 2;
 /// One record's head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
-    /// Number of bytes that follow, at most [`FRAME_BYTES_MAX`].
+    /// Number of bytes to follow, at most [`FRAME_BYTES_MAX`].
     Bytes(u32),
     /// The terminal's new size, in characters.
     Resize {
@@ -54,7 +55,7 @@ impl Record {
         [kind, a, b, c, d]
     }
 
-    /// The record in these bytes of the wire.
+    /// Decodes the record from these bytes of the wire.
     pub fn decode([kind, a, b, c, d]: [u8; RECORD_BYTES]) -> Result<Record, RecordError> {
         let argument = u32::from_le_bytes([a, b, c, d]);
         match kind {

@@ -1,43 +1,44 @@
-//! Versions of this contract: which of them each side speaks, and whether two sides have one in common. Pure.
+//! Versions of this contract: the versions of each side, and a check for a common one. Pure.
 //!
 //! Either side states its versions in its first message: the agent when it is ready
 //! ([`AgentReady`](crate::agent::AgentReady)), the daemon when it configures a pod
-//! ([`ConfigurePodRequest`](crate::agent::ConfigurePodRequest)), and both when a daemon comes to a guest that runs already
-//! ([`HelloRequest`](crate::agent::HelloRequest)). A side that finds none in common refuses the other, with both texts.
+//! ([`ConfigurePodRequest`](crate::agent::ConfigurePodRequest)), and both when a daemon connects to a running
+//! guest ([`HelloRequest`](crate::agent::HelloRequest)). A side without a common version refuses the other.
+//! Its message has both sides' versions.
 //!
-//! A change that an older peer cannot pass over (a field that must be understood, a frame of another form) raises
-//! [`NEWEST`]; what an older peer still sends is understood as long as [`OLDEST`] says so.
+//! A change raises [`NEWEST`] if an older peer must not ignore it (a mandatory field, a frame of another
+//! form). Messages from older peers are understood down to [`OLDEST`].
 
 use std::fmt;
 
-/// The newest version that this side speaks.
+/// Newest version of this side.
 pub const NEWEST: u32 = 6;
-/// The oldest.
+/// Oldest version of this side.
 pub const OLDEST: u32 = 1;
-/// The first version whose agents keep volumes in the guest ([`GuestVolume`](crate::agent::GuestVolume)).
+/// First version with volumes kept in the guest ([`GuestVolume`](crate::agent::GuestVolume)).
 pub const GUEST_VOLUMES: u32 = 2;
-/// The first version whose agents limit writable layers
+/// First version with limits of writable layers
 /// ([`CreateContainerRequest`](crate::agent::CreateContainerRequest)).
 pub const LAYER_LIMITS: u32 = 2;
-/// The first version whose agents keep volumes on disks of the pod's ([`DiskVolume`](crate::agent::DiskVolume)).
+/// First version with volumes on the pod's disks ([`DiskVolume`](crate::agent::DiskVolume)).
 pub const DISK_VOLUMES: u32 = 3;
-/// The first version whose agents lead programs to sockets of the node ([`HostSocket`](crate::agent::HostSocket)).
+/// First version with sockets of the node ([`HostSocket`](crate::agent::HostSocket)).
 pub const HOST_SOCKETS: u32 = 4;
-/// The first version whose agents prepare a guest for a pod that is not known yet
+/// First version with preparing a guest for a pod not known yet
 /// ([`PreparePodRequest`](crate::agent::PreparePodRequest)).
 pub const PREPARE: u32 = 5;
-/// The first version whose agents take compiled filters of system calls
+/// First version with compiled system call filters
 /// ([`CreateContainerRequest`](crate::agent::CreateContainerRequest)).
 pub const SYSCALL_FILTERS: u32 = 6;
 
-/// The versions that one side speaks. A side that states none speaks version 0 and no other.
+/// The versions of one side. A side without stated versions has only version 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Versions {
     oldest: u32,
     newest: u32,
 }
 
-/// Two sides without a version in common.
+/// Two sides without a common version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the {peer} speaks {theirs} of the protocol between daemon and agent, and this {side} speaks {ours}")]
 pub struct VersionError {
@@ -53,18 +54,18 @@ impl Versions {
     }
 }
 
-/// Checks, in the daemon, the versions that an agent states.
+/// Checks an agent's versions, in the daemon.
 ///
 /// # Errors
-/// The daemon speaks none of them.
+/// The daemon has none of them.
 pub fn check_agent(oldest: u32, newest: u32) -> Result<(), VersionError> {
     check("agent", Versions { oldest, newest }, "daemon")
 }
 
-/// Checks, in the agent, the versions that a daemon states.
+/// Checks a daemon's versions, in the agent.
 ///
 /// # Errors
-/// The agent speaks none of them.
+/// The agent has none of them.
 pub fn check_daemon(oldest: u32, newest: u32) -> Result<(), VersionError> {
     check("daemon", Versions { oldest, newest }, "agent")
 }
