@@ -1,6 +1,6 @@
-//! Compiles `proto/api.proto` (Kubernetes CRI v1, cri-api v0.36.3) with a protobuf compiler in Rust, and a second time
-//! under the name v1alpha2. That version's messages are v1's with fewer fields, so its services are generated over v1's
-//! types. The messages of `src/list_responses.rs` are written by hand and not generated.
+//! Compiles `proto/api.proto` (Kubernetes CRI v1, cri-api v0.36.3) with a protobuf compiler in Rust, and a
+//! second time under the name v1alpha2. That version's messages are v1's with fewer fields, so its services
+//! are generated over v1's types. The messages of `src/list_responses.rs` are handwritten and not generated.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -9,7 +9,7 @@ type Failure = Box<dyn std::error::Error>;
 
 const SOURCE: &str = "proto/api.proto";
 
-/// The RPCs of v1alpha2 when kubelets last used it (Kubernetes 1.25). Newer RPCs are v1's alone.
+/// The RPCs of v1alpha2 at its last use by kubelets (Kubernetes 1.25). Only v1 has newer RPCs.
 const V1ALPHA2: [&str; 29] = [
     "Version",
     "RunPodSandbox",
@@ -42,12 +42,12 @@ const V1ALPHA2: [&str; 29] = [
     "ImageFsInfo",
 ];
 
-/// Messages that are written by hand in `src/list_responses.rs`.
+/// Handwritten messages in `src/list_responses.rs`.
 const BY_HAND: [&str; 2] = ["ListPodSandboxResponse", "ListContainersResponse"];
 
 fn main() -> Result<(), Failure> {
     println!("cargo::rerun-if-changed={SOURCE}");
-    // The daemon's maps are of this kind, so that nothing is hashed for a list of hundreds.
+    // The daemon uses maps of this kind, so that nothing is hashed for a list of hundreds.
     let mut current = tonic_prost_build::configure().btree_map(".");
     for answer in BY_HAND {
         current =
@@ -62,7 +62,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes the file again with the older package's name and without the RPCs that it does not have.
+/// Writes the file again with the older package's name and without the RPCs missing there.
 fn older(dir: &Path) -> Result<PathBuf, Failure> {
     let source = fs::read_to_string(SOURCE)?;
     let mut kept = 0;

@@ -1,10 +1,10 @@
-//! Compiles the protocols in `proto/` with a protobuf compiler in Rust. Two of them share their package's name, so each
-//! goes into a folder of its own.
+//! Compiles the protocols in `proto/` with a protobuf compiler in Rust. Two of them share their package's
+//! name, so each goes into a separate folder.
 
 use std::path::PathBuf;
 use std::{env, fs};
 
-/// Files of `proto/` without their endings, which are also the folders' names.
+/// Files of `proto/` without their endings, also used as names of the folders.
 const PROTOCOLS: [&str; 4] = ["v1beta1", "v1alpha2", "v0_1", "pod_resources"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .customize(Customize { async_all: true, ..Default::default() })
         .rust_protobuf_customize(ProtobufCustomize::default().gen_mod_rs(false))
         .run()?;
-    // The generated files open with inner attributes, which `include!` does not accept inside a module.
+    // The generated files open with inner attributes. `include!` does not accept these inside a module.
     for name in ["nri.rs", "nri_ttrpc.rs"] {
         let path = std::path::Path::new(&out).join(name);
         let text = std::fs::read_to_string(&path)?;

@@ -1,6 +1,6 @@
-//! The Container Runtime Interface on the wire: messages, clients and servers, generated from the published `api.proto`
-//! (cri-api v0.36.3) but for two messages in [`list_responses`]. No logic lives here, and only `runtime/cri` and the command
-//! line's client may use these types.
+//! The Container Runtime Interface on the wire: messages, clients and servers, generated from the published
+//! `api.proto` (cri-api v0.36.3), except two messages in [`list_responses`]. No logic lives here. Only
+//! `runtime/cri` and the command line's client may use these types.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ pub mod v1 {
     pub use crate::list_responses::{ListContainersResponse, ListPodSandboxResponse};
 }
 
-/// CRI v1alpha2, which kubelets up to 1.25 speak: its services over [`v1`]'s messages.
+/// CRI v1alpha2, for kubelets up to 1.25: its services over [`v1`]'s messages.
 pub mod v1alpha2 {
     #![allow(
         missing_docs,

@@ -1,5 +1,6 @@
-//! The responses of the lists that a kubelet asks for every second, written by hand so that a server can send items that
-//! are encoded already: most have not changed since the second before. On the wire the responses are as in `api.proto`.
+//! The responses of the lists requested by a kubelet every second. They are handwritten, so that a server can
+//! send encoded items: most have not changed since the second before. On the wire the responses are the same
+//! as in `api.proto`.
 
 use prost::bytes::{Buf, BufMut, Bytes};
 use prost::encoding::{
@@ -19,7 +20,7 @@ macro_rules! list_response {
         pub struct $name {
             /// The items. After decoding, all of them are here.
             pub $items: Vec<$item>,
-            /// Further items, encoded already, for encoding alone.
+            /// Further, already encoded items; only used for encoding.
             pub encoded: Vec<Bytes>,
         }
 

@@ -1,5 +1,5 @@
-//! The kubelet's APIs for device plugins on the wire: messages, clients and servers, generated from the files in `proto/`.
-//! No logic lives here; `runtime/device-plugin` is the plugin.
+//! The kubelet's APIs for device plugins on the wire: messages, clients and servers, generated from the files
+//! in `proto/`. No logic lives here; `runtime/device-plugin` is the plugin.
 //!
 //! | module | package on the wire | version in a registration | spoken by kubelets |
 //! |---|---|---|---|
@@ -10,7 +10,7 @@
 
 #![forbid(unsafe_code)]
 
-/// The API of device plugins that kubelets since 1.10 speak (k8s.io/kubelet `deviceplugin/v1beta1`, as of 1.36).
+/// The device plugin API of kubelets since 1.10 (k8s.io/kubelet `deviceplugin/v1beta1`, as of 1.36).
 pub mod v1beta1 {
     #![allow(
         missing_docs,
@@ -36,7 +36,8 @@ pub mod v1alpha2 {
     include!(concat!(env!("OUT_DIR"), "/v1alpha2/deviceplugin.rs"));
 }
 
-/// The first alpha version of the API, of Kubernetes 1.8 (`deviceplugin/v1alpha1`). Tests read answers as that kubelet does.
+/// The first alpha version of the API, of Kubernetes 1.8 (`deviceplugin/v1alpha1`). Tests read answers like
+/// that kubelet.
 pub mod v0_1 {
     #![allow(
         missing_docs,
@@ -49,7 +50,7 @@ pub mod v0_1 {
     include!(concat!(env!("OUT_DIR"), "/v0_1/deviceplugin.rs"));
 }
 
-/// The part of the kubelet's pod-resources API that lists devices (k8s.io/kubelet `podresources/v1`).
+/// The device lists of the kubelet's pod-resources API (k8s.io/kubelet `podresources/v1`).
 pub mod pod_resources {
     #![allow(
         missing_docs,

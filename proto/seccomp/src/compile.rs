@@ -1,4 +1,4 @@
-//! From rules to a program, by the library that runc uses too.
+//! Compiles rules to a program, with the same library as runc.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -12,23 +12,23 @@ use oci_spec::runtime::{
 use crate::ranges::by_ranges;
 use crate::{Filter, FilterError, INSTRUCTION_BYTES, PROGRAM_BYTES_MAX, newer_calls};
 
-/// `SECCOMP_FILTER_FLAG_LOG` and `SECCOMP_FILTER_FLAG_SPEC_ALLOW`, include/uapi/linux/seccomp.h. The process that loads a filter has one
-/// thread, so that `SECCOMP_FILTER_FLAG_TSYNC` would change nothing.
+/// `SECCOMP_FILTER_FLAG_LOG` and `SECCOMP_FILTER_FLAG_SPEC_ALLOW`, include/uapi/linux/seccomp.h. A filter's
+/// loading process has one thread, so `SECCOMP_FILTER_FLAG_TSYNC` would change nothing.
 const FLAG_LOG: u64 = 1 << 1;
 const FLAG_SPEC_ALLOW: u64 = 1 << 2;
 
-/// `SCMP_FLTATR_CTL_OPTIMIZE`: calls are found by a binary tree, not by one comparison after another. The kernel itself runs a new filter
-/// once for each call that there is (`seccomp_cache_prepare`, kernel/seccomp.c).
+/// `SCMP_FLTATR_CTL_OPTIMIZE`: calls are found by a binary tree instead of one comparison after another. The
+/// kernel itself runs a new filter once for each existing call (`seccomp_cache_prepare`, kernel/seccomp.c).
 const BINARY_TREE: u32 = 2;
 
-/// Error number of a rule that names none: EPERM.
+/// Default error number of a rule: EPERM.
 const EPERM: u32 = 1;
 
 impl Filter {
     /// Makes the program of these rules.
     ///
     /// # Errors
-    /// The rules need a listener, are longer than the kernel takes, or are refused by the library.
+    /// The rules need a listener, are too long for the kernel, or are refused by the library.
     pub fn compile(rules: &LinuxSeccomp) -> Result<Filter, FilterError> {
         let filter = Filter::compile_as(rules, BINARY_TREE)?;
         Ok(match by_ranges(&filter.program) {
@@ -37,7 +37,7 @@ impl Filter {
         })
     }
 
-    /// As the library has it. `order` is a value of `SCMP_FLTATR_CTL_OPTIMIZE`.
+    /// Makes the library's own program. `order` is a value of `SCMP_FLTATR_CTL_OPTIMIZE`.
     pub(crate) fn compile_as(rules: &LinuxSeccomp, order: u32) -> Result<Filter, FilterError> {
         let default = action(rules.default_action(), rules.default_errno_ret())?;
         let mut context = ScmpFilterContext::new(default)?;
@@ -47,7 +47,7 @@ impl Filter {
         }
         for rule in rules.syscalls().iter().flatten() {
             let action = action(rule.action(), rule.errno_ret())?;
-            // A rule that does what is done anyway is none, and the library refuses it.
+            // A rule with the default action has no effect, and the library refuses it.
             if action != default {
                 add(&mut context, rule, action)?;
             }
@@ -79,8 +79,8 @@ fn is_permissive(default: LinuxSeccompAction) -> bool {
     )
 }
 
-/// Rules without a list of flags leave the processor's speculation as it is, as with runc: what a filter would switch off costs programs
-/// more than the filter.
+/// Without a list of flags, the rules leave the processor's speculation unchanged, as in runc: disabling it
+/// would cost programs more than the filter itself.
 fn flags(rules: &LinuxSeccomp) -> u64 {
     let Some(flags) = rules.flags() else { return FLAG_SPEC_ALLOW };
     flags.iter().fold(0, |flags, flag| {
@@ -88,20 +88,20 @@ fn flags(rules: &LinuxSeccomp) -> u64 {
             | match flag {
                 LinuxSeccompFilterFlag::SeccompFilterFlagLog => FLAG_LOG,
                 LinuxSeccompFilterFlag::SeccompFilterFlagSpecAllow => FLAG_SPEC_ALLOW,
-                // These are of a listener, and of other threads.
+                // These belong to a listener, and to other threads.
                 LinuxSeccompFilterFlag::SeccompFilterFlagTsync
                 | LinuxSeccompFilterFlag::SeccompFilterFlagWaitKillableRecv => 0,
             }
     })
 }
 
-/// Adds a rule for each of its calls. A call that the library does not know is none of this kernel's either.
+/// Adds a rule for each of its calls. This kernel has no call unknown to the library.
 fn add(context: &mut ScmpFilterContext, rule: &LinuxSyscall, action: ScmpAction) -> Result<(), FilterError> {
     let arguments = rule.args().as_deref().unwrap_or_default();
     let comparisons: Vec<ScmpArgCompare> = arguments.iter().map(comparison).collect();
     let mut indices: Vec<usize> = arguments.iter().map(LinuxSeccompArg::index).collect();
     indices.sort_unstable();
-    // The library takes each argument once for a rule; of one that is there twice runc makes alternatives.
+    // The library accepts each argument once per rule. If one occurs twice, runc makes alternatives.
     let has_doubles = indices.windows(2).any(|pair| pair[0] == pair[1]);
     for name in rule.names() {
         let Ok(call) = ScmpSyscall::from_name(name) else { continue };

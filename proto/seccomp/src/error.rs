@@ -1,19 +1,19 @@
-//! Why rules make no program.
+//! Why rules cannot be compiled.
 
 use std::io;
 
 use libseccomp::error::SeccompError;
 
-/// Why rules make no program.
+/// Why rules cannot be compiled.
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// An action that hands calls to a program of the node.
+    /// An action to hand calls to a program of the node.
     #[error("SCMP_ACT_NOTIFY needs a listener on the node, and a guest's kernel has none")]
     Listener,
-    /// An error number that the kernel does not take.
+    /// An error number out of the kernel's range.
     #[error("the error number {0} of a rule is larger than {max}", max = u16::MAX)]
     ErrorNumber(u32),
-    /// More rules than the kernel takes.
+    /// Too many rules for the kernel.
     #[error("the rules make {0} instructions, and the kernel takes 4096")]
     TooLong(usize),
     /// The library refuses the rules.

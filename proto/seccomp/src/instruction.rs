@@ -1,4 +1,4 @@
-//! One instruction of classic BPF. The codes are those of include/uapi/linux/filter.h and bpf_common.h.
+//! One instruction of classic BPF. The codes are defined in include/uapi/linux/filter.h and bpf_common.h.
 
 use crate::INSTRUCTION_BYTES;
 
@@ -20,7 +20,8 @@ pub(crate) const RETURN: u16 = 0x06;
 pub(crate) const NUMBER: u32 = 0;
 pub(crate) const ARCHITECTURE: u32 = 4;
 
-/// `AUDIT_ARCH_X86_64` and `AUDIT_ARCH_I386` (include/uapi/linux/audit.h). The guest's kernel knows no other architecture.
+/// `AUDIT_ARCH_X86_64` and `AUDIT_ARCH_I386` (include/uapi/linux/audit.h). The guest's kernel has no other
+/// architecture.
 pub(crate) const X86_64: u32 = 0xc000_003e;
 pub(crate) const I386: u32 = 0x4000_0003;
 
@@ -28,14 +29,14 @@ pub(crate) const I386: u32 = 0x4000_0003;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Instruction {
     pub(crate) code: u16,
-    /// How many instructions a conditional jump leaves out.
+    /// Number of instructions skipped by a conditional jump.
     pub(crate) if_true: u8,
     pub(crate) if_false: u8,
     pub(crate) value: u32,
 }
 
 impl Instruction {
-    /// An instruction that does not jump by a condition.
+    /// An instruction without a conditional jump.
     pub(crate) fn plain(code: u16, value: u32) -> Instruction {
         Instruction { code, if_true: 0, if_false: 0, value }
     }

@@ -1,5 +1,5 @@
-//! Seccomp rules of an OCI specification, as the program that the guest's kernel runs (seccomp(2)). The daemon compiles on the node. The
-//! agent compiles only what a daemon older than itself sends.
+//! Compiles seccomp rules of an OCI specification to a program for the guest's kernel (seccomp(2)). Normally
+//! the daemon compiles on the node. The agent only compiles rules from a daemon older than itself.
 //!
 //! The crate must never load a filter.
 
@@ -15,7 +15,8 @@ mod ranges;
 
 pub use error::FilterError;
 
-/// Longest program, in bytes: `BPF_MAXINSNS` instructions (include/uapi/linux/bpf_common.h) of `struct sock_filter`.
+/// Longest program, in bytes: `BPF_MAXINSNS` instructions (include/uapi/linux/bpf_common.h) of `struct
+/// sock_filter`.
 pub const PROGRAM_BYTES_MAX: usize = 4096 * INSTRUCTION_BYTES;
 
 /// Size of `struct sock_filter` (include/uapi/linux/filter.h).
@@ -30,7 +31,7 @@ pub struct Filter {
     pub flags: u64,
 }
 
-/// Whether a program of so many bytes is one that the kernel can take: whole instructions, and not too many.
+/// Returns true if the kernel can take a program of so many bytes: whole instructions, and not too many.
 pub fn is_program_length(bytes: usize) -> bool {
     bytes <= PROGRAM_BYTES_MAX && bytes.is_multiple_of(INSTRUCTION_BYTES)
 }

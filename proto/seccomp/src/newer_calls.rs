@@ -1,5 +1,5 @@
-//! Calls that are newer than all that the rules name: nobody has judged them, and programs that try them first know what ENOSYS means.
-//! runc does so as well.
+//! Refuses system calls newer than all calls named in the rules, with ENOSYS. The rules' author could not
+//! judge them, and programs handle ENOSYS for new calls. runc does the same.
 
 use libseccomp::{ScmpArch, ScmpSyscall};
 use oci_spec::runtime::{Arch, LinuxSeccomp, LinuxSyscall};
@@ -11,11 +11,11 @@ use crate::instruction::{
 /// `SECCOMP_RET_ERRNO` with ENOSYS.
 const NO_SUCH_CALL: u32 = 0x0005_0000 | 38;
 
-/// The architectures that a guest's kernel runs programs of.
+/// Architectures of programs supported by a guest's kernel.
 const ARCHITECTURES: [(ScmpArch, u32); 2] = [(ScmpArch::X8664, X86_64), (ScmpArch::X86, I386)];
 
-/// Instructions in front of a filter, which answer calls newer than the newest that these rules name. They leave out architectures that
-/// the rules refuse altogether.
+/// Returns instructions for the front of a filter. They answer calls newer than the newest one in these
+/// rules. Architectures refused by the rules as a whole are left out.
 pub(crate) fn refused(rules: &LinuxSeccomp) -> Vec<u8> {
     let also = rules.architectures().as_deref().unwrap_or_default();
     let judged = ARCHITECTURES.iter().filter(|(architecture, ..)| match architecture {
@@ -25,7 +25,7 @@ pub(crate) fn refused(rules: &LinuxSeccomp) -> Vec<u8> {
     judged.flat_map(|&(architecture, audit)| part(audit, last_call(rules, architecture))).collect()
 }
 
-/// For one architecture: five instructions, behind which comes whatever follows.
+/// Five instructions for one architecture. Execution continues behind them for all other calls.
 fn part(audit: u32, last: u32) -> Vec<u8> {
     let jump = |code, if_true, if_false, value| Instruction { code, if_true, if_false, value };
     let instructions = [
@@ -38,7 +38,7 @@ fn part(audit: u32, last: u32) -> Vec<u8> {
     instructions.into_iter().flat_map(Instruction::to_bytes).collect()
 }
 
-/// The newest call that the rules name. Calls are numbered in the order in which the kernel got them.
+/// The newest call named in the rules. The kernel numbers calls in the order of their introduction.
 fn last_call(rules: &LinuxSeccomp, architecture: ScmpArch) -> u32 {
     let names = rules.syscalls().iter().flatten().flat_map(LinuxSyscall::names);
     let numbers = names.filter_map(|name| ScmpSyscall::from_name_by_arch(name, architecture).ok());

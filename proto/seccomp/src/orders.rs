@@ -1,5 +1,5 @@
-//! A filter as the library writes it by the rules' order, against what is loaded: by the library's tree, and by ranges of calls. An
-//! interpreter of classic BPF runs them.
+//! Compares the library's filter in the rules' order with the loaded ones: with the library's tree, and with
+//! ranges of calls. An interpreter of classic BPF runs them.
 
 use libseccomp::ScmpSyscall;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ fn data(number: u32, architecture: u32, arguments: [u64; 6]) -> Vec<u8> {
     head.into_iter().chain(arguments.iter().flat_map(|argument| argument.to_ne_bytes())).collect()
 }
 
-/// What a program answers (Documentation/networking/filter.rst has the codes).
+/// A program's answer (Documentation/networking/filter.rst has the codes).
 fn answer(program: &[u8], data: &[u8]) -> u32 {
     let word = |bytes: &[u8], at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
     let (mut at, mut accumulator, mut memory) = (0, 0, [0; 16]);
@@ -42,7 +42,7 @@ fn answer(program: &[u8], data: &[u8]) -> u32 {
     }
 }
 
-/// All calls of this kernel that the library knows.
+/// All calls of this kernel known to the library.
 fn calls() -> Vec<String> {
     (0..500).filter_map(|number| ScmpSyscall::from(number).get_name().ok()).collect()
 }
@@ -85,7 +85,7 @@ proptest! {
         let rules = json!({ "defaultAction": default, "syscalls": rules,
             "architectures": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"] });
         let rules = serde_json::from_value(rules).unwrap();
-        // Rules that contradict each other are refused, by either order.
+        // Contradicting rules are refused, in either order.
         let compiled = |order| Filter::compile_as(&rules, order).map(|filter| filter.program);
         let (Ok(linear), Ok(tree)) = (compiled(LINEAR), compiled(BINARY_TREE)) else { return Ok(()) };
         let loaded = Filter::compile(&rules).unwrap().program;
@@ -103,7 +103,8 @@ proptest! {
     }
 }
 
-/// Most calls are allowed, one in ten is not, and some only with certain arguments, as runtimes' own filters have it.
+/// Most calls are allowed, one in ten is not, and some only with certain arguments, as in runtimes' own
+/// filters.
 #[test]
 fn ranges_are_a_fraction_of_a_runtimes_filter() {
     let calls = calls();

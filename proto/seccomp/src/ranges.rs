@@ -1,12 +1,13 @@
 //! A shorter program with the same answers.
 //!
-//! The library looks for one call after another. Most calls beside each other get the same answer, so ranges of them make a program of a
-//! fraction of the length. The kernel translates a program several times whenever it is loaded, and each command of a container loads it.
+//! The library compares with one call after another. Most neighbouring calls get the same answer, so ranges
+//! of calls make the program much shorter. The kernel translates a program several times at each load, and
+//! each command of a container loads it.
 //!
 //! ```text
-//!  load architecture ── x86-64 ──▶ load number ── at least 100? ── at least 150? ──▶ an answer, or a part of the library's program
-//!                    ├─ i386 ────▶ …                                                 from where it looks at arguments
-//!                    └─ another ─▶ an answer
+//!  load architecture ── x86-64 ──▶ load number ── at least 100? ── at least 150? ──▶ an answer, or a part of
+//!                    ├─ i386 ────▶ …                                                 the library's program
+//!                    └─ another ─▶ an answer                                         to check arguments
 //! ```
 
 use std::collections::{BTreeSet, HashMap};
@@ -16,18 +17,19 @@ use crate::instruction::{
     JUMP_IF_NOT_LESS, LOAD_MEMORY, LOAD_WORD, NUMBER, RETURN, STORE, X86_64, instructions,
 };
 
-/// How far a conditional jump goes at most: 255, less two jumps that may come between.
+/// Longest conditional jump: 255, less two possible jumps in between.
 const NEAR: usize = 250;
 
-/// What a program does with a call.
+/// A program's result for a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Outcome {
     Answer(u32),
-    /// It looks at arguments, from this instruction on.
+    /// The program checks arguments, starting at this instruction.
     Arguments(usize),
 }
 
-/// The same program by ranges of calls. `None` if it has something that the library does not write, or is no longer than its ranges.
+/// The same program by ranges of calls. Returns `None` if it has an instruction unknown from the library, or
+/// if ranges do not make it shorter.
 pub(crate) fn by_ranges(program: &[u8]) -> Option<Vec<u8>> {
     let library = instructions(program);
     let outside = outcome(&library, 0, 0)?;
@@ -46,7 +48,7 @@ pub(crate) fn by_ranges(program: &[u8]) -> Option<Vec<u8>> {
     (writer.reversed.len() < library.len()).then(|| writer.bytes())
 }
 
-/// Follows a program to where it answers or looks at arguments.
+/// Follows a program to its answer or to its check of arguments.
 fn outcome(program: &[Instruction], architecture: u32, number: u32) -> Option<Outcome> {
     let (mut at, mut accumulator) = (0, 0);
     loop {
@@ -73,7 +75,8 @@ fn outcome(program: &[Instruction], architecture: u32, number: u32) -> Option<Ou
     }
 }
 
-/// Calls that begin a range, in their order, each with what the whole range gets. Only numbers that the program compares with can begin one.
+/// The first calls of ranges in their order, each with the outcome of the whole range. Only numbers compared
+/// by the program can begin a range.
 fn ranges(program: &[Instruction], architecture: u32) -> Option<Vec<(u32, Outcome)>> {
     let compares = |code| matches!(code, JUMP_IF_EQUAL | JUMP_IF_GREATER | JUMP_IF_NOT_LESS);
     let values =
@@ -90,7 +93,7 @@ fn ranges(program: &[Instruction], architecture: u32) -> Option<Vec<(u32, Outcom
     Some(ranges)
 }
 
-/// Where an instruction is, as the number of instructions from it to the program's end.
+/// Position of an instruction, as the number of instructions from it to the program's end.
 type Label = usize;
 
 /// Writes a program from its end to its start, so that all targets of a jump are known.
@@ -106,18 +109,18 @@ impl Writer {
         self.reversed.len()
     }
 
-    /// How many instructions the next one has to leave out to go there.
+    /// Number of instructions to skip from the next one to this label.
     fn distance(&self, label: Label) -> usize {
         self.reversed.len() - label
     }
 
-    /// An instruction with another one behind it.
+    /// An instruction followed by another one.
     fn before(&mut self, next: Label, instruction: Instruction) -> Label {
         self.near(next, 0);
         self.push(instruction)
     }
 
-    /// The same place, at most `distance` instructions away.
+    /// A label for the same place, at most `distance` instructions away.
     fn near(&mut self, label: Label, distance: usize) -> Label {
         match u32::try_from(self.distance(label)) {
             Ok(far) if far as usize > distance => self.push(Instruction::plain(JUMP, far)),
@@ -132,7 +135,7 @@ impl Writer {
         self.push(Instruction { code, if_true, if_false, value })
     }
 
-    /// Answers are written again where they are far away. Parts for arguments have been copied before.
+    /// Distant answers are written again. Parts for arguments have been copied before.
     fn outcome(&mut self, outcome: Outcome) -> Label {
         match (outcome, self.labels.get(&outcome)) {
             (Outcome::Answer(answer), label) if label.is_none_or(|label| self.distance(*label) > NEAR) => {
@@ -144,7 +147,7 @@ impl Writer {
         }
     }
 
-    /// Copies the parts of a program that look at arguments.
+    /// Copies a program's parts for checking arguments.
     fn copy(&mut self, program: &[Instruction], outcomes: impl Iterator<Item = Outcome>) -> Option<()> {
         for at in reachable(program, outcomes)?.into_iter().rev() {
             let instruction = program[at];
@@ -185,7 +188,7 @@ impl Writer {
     }
 }
 
-/// What to go to for an instruction of the old program.
+/// The target for an instruction of the old program.
 fn place(program: &[Instruction], at: usize) -> Outcome {
     match program[at] {
         Instruction { code: RETURN, value, .. } => Outcome::Answer(value),
@@ -193,7 +196,7 @@ fn place(program: &[Instruction], at: usize) -> Outcome {
     }
 }
 
-/// Every instruction but answers that can be reached from parts for arguments. All jumps go forward.
+/// All instructions reachable from parts for arguments, except answers. All jumps go forward.
 fn reachable(program: &[Instruction], outcomes: impl Iterator<Item = Outcome>) -> Option<BTreeSet<usize>> {
     let mut found = BTreeSet::new();
     let mut starts: Vec<Outcome> = outcomes.collect();
