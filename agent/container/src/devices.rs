@@ -2,9 +2,9 @@
 //! container with CAP_MKNOD can make any node, but the program stops it from opening the pod's disks through
 //! one. This module makes no nodes.
 //!
-//! The program sees `struct bpf_cgroup_dev_ctx { access_type, major, minor }`, where `access_type` is `access
-//! << 16 | type` (`include/uapi/linux/bpf.h`). It returns 1 to allow. The last matching rule decides, so the
-//! program checks the rules from the last to the first. If none matches, access is denied.
+//! The program sees `struct bpf_cgroup_dev_ctx { access_type, major, minor }` (`include/uapi/linux/bpf.h`).
+//! Its access type is `access << 16 | type`. The program returns 1 to allow. The last matching rule decides, so
+//! the program checks the rules from the last to the first. If none matches, access is denied.
 
 use std::fs::File;
 use std::io;

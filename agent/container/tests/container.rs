@@ -1,8 +1,9 @@
-//! Builds, starts, and enters real containers, as the agent does, with busybox as their image. The tests need root
-//! and cgroup v2 with every controller (`tests/node/run` gives both); elsewhere they say so and pass over themselves.
+//! Builds, starts and enters real containers like the agent, with busybox as their image. The tests need root
+//! and cgroup v2 with every controller (`tests/node/run` gives both). Elsewhere they say so and pass over
+//! themselves.
 //!
-//! This test has a `main` of its own, since the builder is this very binary, re-executed. The program takes a test's name, and lists them
-//! where nextest asks (<https://nexte.st/docs/design/custom-test-harnesses/>).
+//! This test has its own `main`, because the builder is the re-executed test binary. The program takes a
+//! test's name, and lists the tests for nextest (<https://nexte.st/docs/design/custom-test-harnesses/>).
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "this file is a test")]
 
@@ -62,12 +63,12 @@ fn main() {
     println!("test result: ok. {} passed; 0 failed; 0 ignored", chosen.len());
 }
 
-/// Makes the cgroup below which the tests' containers are, with the controllers that limits need.
+/// Makes the parent cgroup of the tests' containers, with the controllers for limits.
 fn make_parent_cgroup() {
     let parent = Cgroup::new(PARENT);
     fs::create_dir_all(parent.directory()).unwrap();
     for directory in [Cgroup::new("/").directory(), parent.directory()] {
-        // A process in the root's own cgroup is in nobody's way there.
+        // A process in the root's own cgroup does no harm there.
         fs::write(directory.join("cgroup.subtree_control"), "+cpu +cpuset +memory +pids").unwrap();
     }
 }
@@ -226,7 +227,7 @@ impl Bench {
         Ok(Running { pid: outcome?, reports, stdout: fs::File::from(OwnedFd::from(reader)) })
     }
 
-    /// Starts a container whose executable is refused, and returns why.
+    /// Starts a container with a refused executable, and returns the reason.
     fn refusal(&self, mut container: Running) -> Failure {
         container.reports.get_mut().write_all(START).unwrap();
         let mut line = Vec::new();
@@ -384,7 +385,7 @@ fn a_volume_at_dev_keeps_its_own_nodes(bench: &Bench) {
     let volume = bench.directory.path().join("volume");
     fs::create_dir(&volume).unwrap();
     fs::write(volume.join("mine"), "").unwrap();
-    // What is masked is covered by this.
+    // Covers masked paths.
     let (mode, number) = (rustix::fs::Mode::from_raw_mode(0o666), rustix::fs::makedev(1, 3));
     let kind = rustix::fs::FileType::CharacterDevice;
     rustix::fs::mknodat(rustix::fs::CWD, volume.join("null"), kind, mode, number).unwrap();

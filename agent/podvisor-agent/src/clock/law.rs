@@ -2,14 +2,14 @@
 //!
 //! ```text
 //!   far off ──────────▶ a step, and the rate as learnt
-//!   off ──────────────▶ rate = learnt + half of the rate to close the offset by the next look
+//!   off ──────────────▶ rate = learnt + half of the rate to close the offset by the next reading
 //!   within the error ─▶ rate = learnt
 //! ```
 //!
 //! The offset is the host's clock less the guest's. The law has a proportional and an integral part. Let the
-//! closing rate be the rate to close the offset until the next look. The law applies half of it and learns a
-//! sixteenth. A sixteenth is a quarter of the square of a half, so the loop is critically damped: it does not
-//! oscillate, and each look closes a quarter of the remaining offset.
+//! closing rate be the rate to close the offset until the next reading. The law applies half of it and learns
+//! a sixteenth. A sixteenth is a quarter of the square of a half, so the loop is critically damped: it does
+//! not oscillate, and each reading closes a quarter of the remaining offset.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ mod tests {
             Clock { law: Law::default(), offset_ns, drift, steps: 0 }
         }
 
-        /// One look with a measurement error of `noise`, and the time until the next.
+        /// One reading with an error of `noise`, and the time until the next.
         fn look(&mut self, noise: i64, error_ns: i64) -> Correction {
             let correction = self.law.correct(self.offset_ns + noise, error_ns, LOOK);
             self.steps += usize::from(correction.step_ns != 0);

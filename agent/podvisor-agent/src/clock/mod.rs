@@ -28,8 +28,8 @@ use crate::clock::law::{Correction, Law};
 use crate::clock::offset::{MESSAGE_ERROR_NS, Messages, Offset};
 use crate::clock::ptp::{PtpClock, nanoseconds};
 
-/// Time between two looks at the host's clock. A clock wrong by 50 millionths is then off by 1.6 ms, but only
-/// at the first look. Each look wakes an idle guest.
+/// Time between two readings of the host's clock. A clock wrong by 50 millionths is then off by 1.6 ms, but
+/// only at the first reading. Each reading wakes an idle guest.
 const LOOK: Duration = Duration::from_secs(32);
 
 /// The guest's clock and the state of its steering.

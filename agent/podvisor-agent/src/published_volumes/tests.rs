@@ -95,7 +95,7 @@ fn a_version_is_laid_out_as_the_kubelet_does_it() {
     let open = fs::File::open(volume.join("..data")).unwrap();
     let old = volumes.publish(&whole("..2026_2", vec![file("new", "three")])).unwrap();
     assert_eq!(old, Taken::Version { old: Some("..2026_1".into()) });
-    // A reader that was under way finds what it has followed the link to.
+    // A reader under way still finds the files behind its link.
     let found = rustix::fs::openat(&open, "key", rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty());
     assert!(found.is_ok() && volume.join("..2026_1").exists());
     volumes.remove_old("v1", OsStr::new("..2026_1"));
@@ -116,7 +116,7 @@ fn a_version_that_comes_again_changes_nothing() {
     let begin = PublishVolumeRequest { last: false, ..whole("..1", Vec::new()) };
     assert_eq!(volumes.publish(&begin).unwrap(), Taken::Current);
     assert_eq!(inode(), before);
-    // The sender knows then not to go on.
+    // The sender then knows not to continue.
     let more = PublishVolumeRequest { first: false, ..whole("..1", vec![file("key", "other")]) };
     assert!(matches!(volumes.publish(&more).unwrap_err(), PublishedVolumeError::Transfer(_)));
     assert_eq!(fs::read_to_string(dir.path().join("v1/volume/key")).unwrap(), "one");
@@ -134,7 +134,7 @@ fn pieces_of_a_version_that_was_given_up_are_in_no_other() {
     };
     volumes.publish(&piece(1, true, false, vec![file("old", "x")])).unwrap();
     volumes.publish(&piece(2, true, false, vec![file("key", "one ")])).unwrap();
-    // A call that its caller gave up, and that comes late.
+    // A late call, given up by its caller.
     let late = volumes.publish(&piece(1, false, true, vec![file("key", "late")])).unwrap_err();
     assert!(matches!(late, PublishedVolumeError::Transfer(_)));
     let rest = PublishedFile { offset: 4, ..file("key", "two") };
@@ -223,7 +223,7 @@ fn readers_never_see_files_of_two_versions() {
         std::thread::spawn(move || {
             let mut last = 0;
             while !done.load(Ordering::Relaxed) {
-                // As a reloader reads: the link once, then what is there.
+                // Like a reloader: reads the link once, then the files there.
                 let Ok(place) = fs::canonicalize(&data) else { continue };
                 let read = |name: &str| fs::read_to_string(place.join(name));
                 let (Ok(a), Ok(b)) = (read("a"), read("b")) else { continue };
