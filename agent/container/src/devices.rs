@@ -3,8 +3,8 @@
 //! one. This module makes no nodes.
 //!
 //! The program sees `struct bpf_cgroup_dev_ctx { access_type, major, minor }` (`include/uapi/linux/bpf.h`).
-//! Its access type is `access << 16 | type`. The program returns 1 to allow. The last matching rule decides, so
-//! the program checks the rules from the last to the first. If none matches, access is denied.
+//! Its access type is `access << 16 | type`. The program returns 1 to allow. The last matching rule decides,
+//! so the program checks the rules from the last to the first. If none matches, access is denied.
 
 use std::fs::File;
 use std::io;

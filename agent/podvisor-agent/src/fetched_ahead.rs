@@ -1,6 +1,6 @@
-//! Random numbers prefetched by the hardware's driver. Each clone of a template would have the same, so they
-//! are thrown away before the pod is configured. This runs concurrently with the earlier steps, because a
-//! reader sleeps after each piece if others want its processor (`rng_dev_read`,
+//! Random numbers prefetched by the driver of the hardware generator. Each clone of a template would have the
+//! same, so they are thrown away before the pod is configured. This runs concurrently with the earlier steps,
+//! because a reader sleeps after each piece if others want its processor (`rng_dev_read`,
 //! `drivers/char/hw_random/core.c`).
 
 use std::fs::File;

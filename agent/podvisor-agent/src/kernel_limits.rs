@@ -30,7 +30,7 @@ const GIB: u64 = 1024 * MIB;
 const PAGE_BYTES: u64 = 4 * KIB;
 /// `THREAD_SIZE`: the kernel's stack of one thread.
 const STACK_BYTES: u64 = 16 * KIB;
-/// `PID_MAX_LIMIT`: the highest number of process ids.
+/// `PID_MAX_LIMIT`: the most process ids.
 const PIDS_MAX: u64 = 4 << 20;
 /// Memory pinned by one inotify watch, about `INOTIFY_WATCH_COST`.
 const WATCH_BYTES: u64 = 1280;

@@ -17,7 +17,7 @@ const MEMINFO: &str = "/proc/meminfo";
 /// A smaller cache is left alone: it holds the running programs, and they would be read again at once.
 const LEAST_BYTES: u64 = 8 << 20;
 
-/// Most bytes reclaimed by one call. The call delays its programs meanwhile.
+/// Most bytes reclaimed by one call. It delays the guest's programs meanwhile.
 const MOST_BYTES: u64 = 512 << 20;
 
 /// Asks the kernel to reclaim half of the cache; it chooses the pages by their last use. Returns by how many

@@ -18,8 +18,8 @@ use crate::reaper::Exit;
 use crate::shared::Shared;
 use crate::streams::{Input, ProcessOutput};
 
-/// Timeout for killed processes, because their writes count, too; and the pause between two reads of their
-/// cgroup.
+/// Timeout of the wait for killed processes (their writes count, too), and the pause between two reads of
+/// their cgroup.
 const GONE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(2);
 /// Timeout for the host to open a command's outputs. The host itself gives up after 30 s for a connection and

@@ -10,7 +10,7 @@ use crate::containers::ContainerError;
 use crate::pod::Pod;
 use crate::rpc::status::{cancelled, refusal, refused};
 
-/// The pod. It is served only once it is configured.
+/// Access to the pod, once it is configured.
 #[derive(Clone, Debug)]
 pub(super) struct Gate {
     /// The pod, configured or not.

@@ -1,7 +1,8 @@
 //! The agent's RPCs, one file per group. Each only passes the gate ([`gate`]), forwards, and turns errors
 //! into statuses ([`status`]). The contract is `agent.proto`.
 //!
-//! Changing calls run in separate tasks, so that they are not cut off halfway when the daemon goes away.
+//! Calls with effects run in separate tasks. If the daemon goes away in the middle, they still run to their
+//! end.
 
 mod configure;
 mod container;

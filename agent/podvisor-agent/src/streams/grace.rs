@@ -15,7 +15,7 @@ const GRACE: Duration = Duration::from_millis(200);
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// Timeout of a call on a stream's pipe after the process's end. An orphan may hold the pipe indefinitely.
-/// The ended process does not, and otherwise the call takes no time.
+/// The ended process does not hold it, and an unblocked call takes no time.
 const CALL: Duration = Duration::from_secs(5);
 
 /// End of reading after the process's end.
