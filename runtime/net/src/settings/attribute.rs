@@ -1,9 +1,9 @@
-//! Attributes of netlink, as nftables has them: found, kept and made. Pure; an attribute is its length, its number and its value, and
-//! begins at a whole word (include/uapi/linux/netlink.h).
+//! Reads, filters and builds netlink attributes in nftables' form. Pure. An attribute is a length, a number
+//! and a value, aligned to whole words (include/uapi/linux/netlink.h).
 
 use netlink_packet_core::NlasIterator;
 
-/// The value of an object's attribute.
+/// Returns the value of an object's attribute.
 pub(super) fn attribute(attributes: &[u8], kind: u16) -> Option<&[u8]> {
     let mut all = NlasIterator::new(attributes).filter_map(Result::ok);
     let found = all.find(|attribute| attribute.kind() == kind)?;
@@ -17,7 +17,7 @@ pub(super) fn text(attributes: &[u8], kind: u16) -> Option<String> {
     Some(String::from_utf8_lossy(text).into_owned())
 }
 
-/// The attributes of these kinds.
+/// Returns the attributes of these kinds.
 pub(super) fn kept(attributes: &[u8], kinds: &[u16]) -> Vec<u8> {
     let mut kept = Vec::with_capacity(attributes.len());
     for attribute in NlasIterator::new(attributes).filter_map(Result::ok) {
@@ -30,12 +30,12 @@ pub(super) fn kept(attributes: &[u8], kinds: &[u16]) -> Vec<u8> {
     kept
 }
 
-/// An attribute of one big-endian word.
+/// Builds an attribute of one big-endian word.
 pub(super) fn word(kind: u16, value: u32) -> Vec<u8> {
     nested(kind, &value.to_be_bytes())
 }
 
-/// An attribute with this value, whose length is a multiple of four.
+/// Builds an attribute with this value. The value's length is a multiple of four.
 pub(super) fn nested(kind: u16, value: &[u8]) -> Vec<u8> {
     let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
     [&length.to_ne_bytes(), &kind.to_ne_bytes(), value].concat()

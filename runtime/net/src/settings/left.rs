@@ -1,27 +1,28 @@
-//! The settings that plugins left in a namespace, each with its plugin. Owns the types only.
+//! The settings left by plugins in a namespace, each with its plugin. Owns the types only.
 
 use super::{nft::TableMessages, setting::Setting};
 
-/// The settings that plugins left in a namespace.
+/// The settings left by plugins in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// Ordered so that a sysctl which sets others comes before them.
+    /// The sysctls, ordered: a sysctl setting others comes before them.
     pub(crate) sysctls: Vec<PodSysctl>,
-    /// Settings other than sysctls, each with the plugin after which it was first there.
+    /// Settings other than sysctls, each with the first plugin after which it was found.
     pub(crate) settings: Vec<(Setting, String)>,
-    /// The messages that make each table of nftables elsewhere, or why there are none, in the kernel's order; read where they were asked for.
+    /// For each nftables table, in the kernel's order, the messages to recreate it elsewhere, or the reason
+    /// for having none. Empty unless asked for.
     pub(crate) tables: Vec<TableMessages>,
-    /// Why the namespace could not be read, where that is so.
+    /// The error, if the namespace could not be read.
     pub(crate) unread: Option<String>,
 }
 
-/// A sysctl that a plugin left.
+/// A sysctl left by a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSysctl {
     /// The path below `/proc/sys`, with `/` between its parts.
     pub path: String,
     /// The value.
     pub value: String,
-    /// The plugin that wrote it.
+    /// The plugin's name.
     pub plugin: String,
 }

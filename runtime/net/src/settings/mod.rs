@@ -1,15 +1,17 @@
-//! Settings that CNI plugins leave in a pod's namespace beside interfaces, addresses, routes and neighbours: sysctls, packet filters,
-//! rules of routing, disciplines of queueing. The guest's frames pass the namespace by (`attach.rs`), so such a setting holds for nobody
-//! there. Owns what becomes of it.
+//! Settings left by CNI plugins in a pod's namespace, other than interfaces, addresses, routes and
+//! neighbours: sysctls, firewall rules, routing rules, queueing disciplines. The VM's frames bypass the
+//! namespace's network stack (`attach.rs`), so such a setting has no effect there. Owns the decision how to
+//! treat it.
 //!
 //! ```text
-//!   namespace ──► survey ──► plugin ──► survey ──► plugin ──► survey ──► Left ──► policy ──► PodSettings, for the guest
+//!   namespace ──► survey ──► plugin ──► survey ──► plugin ──► survey ──► Left ──► policy ──► PodSettings
 //!                    └─────────── watch.rs ───────────┴──────────────────┘   └──► the pod is refused
 //! ```
 //!
-//! `sysctl`, with its `values`, and `setting` are what can be found, `survey` finds it (`sysctl_files` reads sysctls, some under the kernel's
-//! lock for which `rtnl` waits, `netfilter` speaks nftables' netlink), `watch` knows the plugin.
-//! `nft` and `nft_rule` turn tables into messages for another kernel, and `policy` decides.
+//! `sysctl` (with `values`) and `setting` define the possible findings, and `survey` collects them.
+//! `sysctl_files` reads the sysctls; a few are under a kernel lock, and `rtnl` waits for it. `netfilter`
+//! speaks nftables' netlink. `watch` attributes each setting to a plugin. `nft` and `nft_rule` turn tables
+//! into messages for another kernel, and `policy` decides.
 
 mod attribute;
 mod left;

@@ -1,5 +1,5 @@
-//! Reads nftables over netlink: what is dumped, as messages with their attributes, within a bound of bytes. Owns the socket; what the
-//! attributes mean is for others. Blocks, and reads the namespace of its thread.
+//! Dumps nftables over netlink as messages with their attributes, up to a limit in bytes. Owns the socket;
+//! other modules interpret the attributes. Blocks, and reads the namespace of its thread.
 //!
 //! Message numbers and headers are those of linux/netfilter/nfnetlink.h and linux/netfilter/nf_tables.h.
 
@@ -30,29 +30,29 @@ use super::{
 /// `NFNL_SUBSYS_NFTABLES`: the upper byte of a message's type.
 pub(super) const NFTABLES: u16 = 10 << 8;
 
-/// Bytes of `struct nfgenmsg`, which begins each payload: family, version, resource.
+/// Bytes of `struct nfgenmsg`, the start of each payload: family, version, resource.
 const GENERIC_HEADER_BYTES: usize = 4;
 
-/// `NFPROTO_UNSPEC`, which asks for the objects of every family.
+/// `NFPROTO_UNSPEC`: asks for the objects of every family.
 const ALL_FAMILIES: u8 = 0;
 
 /// Bytes of the header of every netlink message.
 const HEADER_BYTES: usize = 16;
 
-/// Most bytes of all attributes that are kept of a namespace's tables. A mesh has some tens of rules of a few hundred bytes each; the message
-/// to the agent, which has them all, takes 4 MiB (ttrpc).
+/// Most bytes kept for the attributes of all tables in a namespace. A mesh has some tens of rules of a few
+/// hundred bytes each. They all go into one message to the agent, and its limit is 4 MiB (ttrpc).
 pub(super) const NFT_BYTES_MAX: usize = 1 << 20;
 
 /// The kernel fills at most 32 KiB for one read of a dump.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How often a dump begins anew because somebody changed the rules meanwhile.
+/// How often a dump is restarted because the rules changed meanwhile.
 const DUMPS_MAX: usize = 5;
 
-/// How long the kernel may take to go on with a dump, in seconds; it never waits for anybody.
+/// Seconds before a dump times out. The kernel never waits for anyone here.
 const ANSWER_SECONDS: i64 = 30;
 
-/// One kind of object, by the number of the request that dumps it (`NFT_MSG_GET*`).
+/// One kind of object, by the number of its dump request (`NFT_MSG_GET*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dump {
     Tables = 1,
@@ -63,7 +63,7 @@ pub(super) enum Dump {
     Objects = 19,
 }
 
-/// All tables of a namespace, with what is in them.
+/// All tables of a namespace with their contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ruleset {
     pub(super) tables: Vec<Object>,
@@ -94,7 +94,7 @@ pub(super) struct Netfilter {
 }
 
 impl Netfilter {
-    /// Opens a socket in this thread's namespace; `None` where the kernel has no netfilter over netlink.
+    /// Opens a socket in this thread's namespace. Returns `None` if the kernel has no netfilter over netlink.
     pub(super) fn open() -> io::Result<Option<Netfilter>> {
         let protocol = SockProtocol::NetlinkNetFilter;
         let made = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol);
@@ -106,10 +106,12 @@ impl Netfilter {
         Ok(Some(Netfilter { socket, sequence: 0, bytes_left: NFT_BYTES_MAX }))
     }
 
-    /// Dumps all objects of one kind that match `attributes`; of all families for family 0. A kernel without nf_tables has none.
+    /// Dumps all objects of one kind matching `attributes`. Family 0 means all families. A kernel without
+    /// nf_tables has none.
     ///
     /// # Errors
-    /// The kernel's own, somebody who keeps changing the rules, or more than [`NFT_BYTES_MAX`] bytes over all dumps of this socket.
+    /// The kernel's own; rules changing too often; or more than [`NFT_BYTES_MAX`] bytes over all dumps of
+    /// this socket.
     pub(super) fn dump(&mut self, what: Dump, family: u8, attributes: &[u8]) -> io::Result<Vec<Object>> {
         for _ in 0..DUMPS_MAX {
             let bytes_left = self.bytes_left;
@@ -131,12 +133,12 @@ impl Netfilter {
         Ok(())
     }
 
-    /// Reads the answer to the last request; `None` where the rules were changed while they were dumped.
+    /// Reads the answer to the last request. Returns `None` if the rules changed during the dump.
     fn answer(&mut self) -> io::Result<Option<Vec<Object>>> {
         let (mut objects, mut whole) = (Vec::new(), true);
         let mut buffer = vec![0; READ_BYTES];
         loop {
-            // With MSG_TRUNC the kernel returns the whole length of what it had.
+            // With MSG_TRUNC the kernel returns the whole length of its message.
             let read = recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::MSG_TRUNC)?;
             let mut rest = buffer.get(..read).ok_or_else(|| io::Error::other("an answer was cut off"))?;
             while !rest.is_empty() {
@@ -150,9 +152,9 @@ impl Netfilter {
                 match message.message_type() {
                     NLMSG_DONE => return Ok(whole.then_some(objects)),
                     NLMSG_ERROR => match errno(message.payload())? {
-                        // A kernel without the subsystem, or with a module that it does not find.
+                        // A kernel without the subsystem, or without the needed module.
                         Errno::EINVAL | Errno::EOPNOTSUPP => return Ok(Some(Vec::new())),
-                        // A set of a table that went in this moment.
+                        // The set's table was removed just now.
                         Errno::ENOENT => return Ok(None),
                         error => return Err(error.into()),
                     },
@@ -172,14 +174,14 @@ impl Netfilter {
     }
 }
 
-/// The error of `struct nlmsgerr`, which is negative there.
+/// Reads the error of `struct nlmsgerr`. It is negative there.
 fn errno(payload: &[u8]) -> io::Result<Errno> {
     let number = payload.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes));
     let number = number.ok_or_else(|| io::Error::other("an error without a number"))?;
     Ok(Errno::from_raw(number.wrapping_neg()))
 }
 
-/// A message about an object of this family.
+/// Builds a message about an object of this family.
 pub(super) fn message(kind: u16, flags: u16, sequence: u32, family: u8, attributes: &[u8]) -> Vec<u8> {
     let mut message = vec![0; HEADER_BYTES];
     message.extend([family, 0, 0, 0]);
@@ -196,7 +198,7 @@ pub(super) fn message(kind: u16, flags: u16, sequence: u32, family: u8, attribut
 /// `NFTA_TABLE_NAME`, and the table's name in every other object.
 pub(super) const TABLE: u16 = 1;
 
-/// The names of the tables of this thread's namespace.
+/// Returns the names of the tables in this thread's namespace.
 pub(super) fn tables() -> io::Result<Vec<Setting>> {
     let Some(mut netfilter) = Netfilter::open()? else { return Ok(Vec::new()) };
     let tables = netfilter.dump(Dump::Tables, ALL_FAMILIES, &[])?;
@@ -207,12 +209,12 @@ pub(super) fn tables() -> io::Result<Vec<Setting>> {
     Ok(tables.into_iter().map(setting).collect())
 }
 
-/// The tables of this thread's namespace, with all that is in them.
+/// Returns the tables of this thread's namespace with their contents.
 ///
 /// # Errors
 /// As for [`Netfilter::dump`].
 pub(super) fn ruleset() -> io::Result<Ruleset> {
-    /// `NFTA_SET_TABLE` and `NFTA_SET_NAME`, by which elements are asked for too.
+    /// `NFTA_SET_TABLE` and `NFTA_SET_NAME`. Requests for elements use the same numbers.
     const NAMES: [u16; 2] = [TABLE, 2];
     let Some(mut netfilter) = Netfilter::open()? else { return Ok(Ruleset::default()) };
     let mut all = |what| netfilter.dump(what, ALL_FAMILIES, &[]);

@@ -1,10 +1,10 @@
-//! Turns the tables that a kernel dumps into messages that make the same tables in another kernel. Pure; `netfilter.rs` reads, and the
-//! agent sends. A table goes whole or not at all: half of somebody's filter is another filter.
+//! Turns dumped tables into messages to create the same tables in another kernel. Pure; `netfilter.rs` reads,
+//! and the agent sends. A table is transferred whole or not at all: half a firewall is a different firewall.
 //!
-//! A dumped object is nearly the message that makes it. Left out are marks of the first kernel (handles, positions, counts of users), and
-//! flags that belong to the socket or the batch which made the object. Added are a number for each set, which the kernel asks for, and for
-//! rules with parts of iptables their protocol, which the kernel asks for and does not dump. Attributes are numbered as in
-//! linux/netfilter/nf_tables.h.
+//! A dumped object is nearly the message to create it. State of the first kernel is left out (handles,
+//! positions, use counts), and so are flags of the creating socket or batch. Two things are added because the
+//! kernel requires them: a number for each set, and the protocol for rules with iptables parts (the kernel
+//! does not dump it). Attributes are numbered as in linux/netfilter/nf_tables.h.
 
 use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST};
 
@@ -19,14 +19,14 @@ pub(super) type TableKey = (u8, String);
 
 /// `NFTA_TABLE_FLAGS`.
 const TABLE_FLAGS: u16 = 2;
-/// `NFT_TABLE_F_DORMANT`; the other flags are those of an owner.
+/// `NFT_TABLE_F_DORMANT`; the other flags concern an owner.
 const DORMANT: u32 = 1;
 /// `NFTA_SET_ID`.
 const SET_ID: u16 = 10;
 /// `NFTA_RULE_EXPRESSIONS`.
 const EXPRESSIONS: u16 = 4;
 
-/// One kind of object: the number of the message that makes it, and the attributes that make it what it is.
+/// One kind of object: the number of its creation message, and its essential attributes.
 struct Kind {
     number: u16,
     flags: u16,
@@ -34,17 +34,19 @@ struct Kind {
 }
 
 const TABLES: Kind = Kind { number: 0, flags: 0, kept: &[1, 6] };
-/// Name, hook, policy, type and the user's own words. Without its flags a chain is bound to no rule, which then jumps to it by name.
+/// Name, hook, policy, type and user data. A chain without its flags is bound to no rule; rules then jump to
+/// it by name.
 const CHAINS: Kind = Kind { number: 3, flags: 0, kept: &[1, 3, 4, 5, 7, 12] };
 const SETS: Kind = Kind { number: 9, flags: 0, kept: &[1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18] };
 const OBJECTS: Kind = Kind { number: 18, flags: 0, kept: &[1, 2, 3, 4, 8] };
 const ELEMENTS: Kind = Kind { number: 12, flags: 0, kept: &[1, 2, 3] };
 const RULES: Kind = Kind { number: 6, flags: NLM_F_APPEND, kept: &[1, 2, 4, 7] };
 
-/// A table with the messages that make it, or why there are none.
+/// A table with its creation messages, or the reason for having none.
 pub(super) type TableMessages = (TableKey, Result<Vec<u8>, String>);
 
-/// The messages of each table, in the kernel's order: of chains with one priority the first one made is the first one passed.
+/// Returns the messages of each table in the kernel's order: among chains of equal priority, the first
+/// created runs first.
 pub(super) fn messages(ruleset: &Ruleset) -> Vec<TableMessages> {
     let made = ruleset.tables.iter().map(|table| {
         let key = (table.family, text(&table.attributes, TABLE).unwrap_or_default());
@@ -54,8 +56,8 @@ pub(super) fn messages(ruleset: &Ruleset) -> Vec<TableMessages> {
     made.collect()
 }
 
-/// The messages in an order in which each finds what it names: rules name chains and sets, elements name chains and objects, and a set that
-/// a rule uses already takes no more elements.
+/// Returns the messages in dependency order. Rules name chains and sets, and elements name chains and
+/// objects. A set takes no more elements once a rule uses it.
 fn of_table(ruleset: &Ruleset, table: &Object, key: &TableKey) -> Result<Vec<u8>, String> {
     let in_table =
         |object: &&Object| object.family == key.0 && text(&object.attributes, TABLE).as_ref() == Some(&key.1);
@@ -84,7 +86,7 @@ fn of_table(ruleset: &Ruleset, table: &Object, key: &TableKey) -> Result<Vec<u8>
 }
 
 impl Kind {
-    /// The message that makes the object, with these attributes besides its own.
+    /// Builds the creation message of the object, with these additional attributes.
     fn message(&self, object: &Object, added: &[u8]) -> Vec<u8> {
         let mut attributes = kept(&object.attributes, self.kept);
         attributes.extend(added);
@@ -155,7 +157,7 @@ mod tests {
                 (0xa06, create | NLM_F_APPEND, vec![1, 2]),
             ]
         );
-        // Flags 6 are those of an owner, whose socket is not there.
+        // Flags 6 belong to an owner, and its socket is not there.
         assert!(batch[..64].windows(8).any(|bytes| bytes == word(TABLE_FLAGS, 0)));
     }
 

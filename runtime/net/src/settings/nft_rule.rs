@@ -1,5 +1,5 @@
-//! The expressions of one nftables rule: whether they mean in a guest what they mean on the node, and what the kernel wants to know of them
-//! besides. Pure. Numbers are those of linux/netfilter/nf_tables.h.
+//! The expressions of one nftables rule: do they mean the same in a guest as on the node, and what extra data
+//! does the kernel need? Pure. Numbers are those of linux/netfilter/nf_tables.h.
 
 use netlink_packet_core::NlasIterator;
 
@@ -12,7 +12,7 @@ pub(super) struct Expression<'a> {
     attributes: &'a [u8],
 }
 
-/// A value that an expression loads, where the next one compares it.
+/// The kind of value loaded by an expression for the next one to compare.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Loaded {
     /// The index of an interface.
@@ -34,7 +34,7 @@ mod meta {
 /// The loopback has this index in every namespace.
 const LOOPBACK: u32 = 1;
 
-/// The expressions of `NFTA_RULE_EXPRESSIONS`.
+/// Parses the expressions of `NFTA_RULE_EXPRESSIONS`.
 pub(super) fn expressions(list: &[u8]) -> Vec<Expression<'_>> {
     let all = NlasIterator::new(list).filter_map(Result::ok);
     all.map(|element| {
@@ -45,8 +45,8 @@ pub(super) fn expressions(list: &[u8]) -> Vec<Expression<'_>> {
     .collect()
 }
 
-/// Why a rule with these expressions would mean something else in a guest, or nothing. An interface's number, a cgroup and a flow table
-/// belong to a kernel; names of interfaces, users and marks do not.
+/// Returns the reason if a rule with these expressions would mean something else in a guest, or nothing.
+/// Interface numbers, cgroups and flow tables belong to one kernel; interface names, users and marks do not.
 pub(super) fn obstacle(expressions: &[Expression<'_>]) -> Option<String> {
     let mut before = Loaded::Other;
     for expression in expressions {
@@ -56,7 +56,7 @@ pub(super) fn obstacle(expressions: &[Expression<'_>]) -> Option<String> {
         before = expression.loaded();
         match (&*expression.name, expression.number(1), expression.number(2)) {
             ("fwd" | "dup", ..) => return Some(BY_INDEX.to_owned()),
-            ("flow_offload", ..) => return Some("it uses a flow table, which guests do not have".to_owned()),
+            ("flow_offload", ..) => return Some("it uses a flow table, and guests have none".to_owned()),
             // The key is the first attribute of `socket`, and the second of `meta`; NFT_SOCKET_CGROUPV2 is 3.
             ("meta", _, Some(meta::CGROUP)) | ("socket", Some(3), _) => return Some(BY_CGROUP.to_owned()),
             ("match", ..) if text(expression.attributes, 1).as_deref() == Some("cgroup") => {
@@ -68,11 +68,12 @@ pub(super) fn obstacle(expressions: &[Expression<'_>]) -> Option<String> {
     (before == Loaded::Interface).then(|| BY_INDEX.to_owned())
 }
 
-const BY_INDEX: &str = "a rule matches an interface by its number, which is another one in the guest; iifname and oifname match by name";
-const BY_CGROUP: &str = "a rule matches a cgroup of the node, which the guest does not have";
+const BY_INDEX: &str = "a rule matches an interface by its number, and the number differs in the guest; iifname and oifname match by name";
+const BY_CGROUP: &str = "a rule matches a cgroup of the node, and the guest does not have it";
 
-/// `NFTA_RULE_COMPAT` for a rule with matches or targets of iptables: the protocol that the rule is for, or 0, and whether it is for all
-/// others. The kernel checks by it whether such a match fits, as it does in a rule of iptables.
+/// Builds `NFTA_RULE_COMPAT` for a rule with iptables matches or targets: the rule's protocol or 0, and a
+/// flag for inversion (all other protocols). The kernel uses it to check if such a match fits, as in an
+/// iptables rule.
 pub(super) fn compatibility(family: u8, expressions: &[Expression<'_>]) -> Vec<u8> {
     if !expressions.iter().any(|expression| matches!(&*expression.name, "match" | "target")) {
         return Vec::new();
@@ -99,13 +100,13 @@ const EQUAL: u32 = 0;
 const NOT_EQUAL: u32 = 1;
 
 impl Expression<'_> {
-    /// A big-endian word among the attributes.
+    /// Returns a big-endian word from the attributes.
     fn number(&self, kind: u16) -> Option<u32> {
         attribute(self.attributes, kind).filter(|value| value.len() == 4).and_then(be32)
     }
 
     fn loaded(&self) -> Loaded {
-        // NFTA_META_DREG is there where the value is loaded, and not where it is set.
+        // NFTA_META_DREG is present if the value is loaded, and absent if it is set.
         match (&*self.name, self.number(1), self.number(2)) {
             ("meta", Some(_), Some(meta::IIF | meta::OIF | meta::SDIF)) => Loaded::Interface,
             ("meta", Some(_), Some(meta::L4PROTO)) => Loaded::Protocol,
@@ -113,16 +114,18 @@ impl Expression<'_> {
         }
     }
 
-    /// Whether the expression loads the protocol above IP, from the packet's metadata or from its header.
+    /// Returns true if the expression loads the protocol above IP, from the packet's metadata or from its
+    /// header.
     fn loads_protocol(&self, family: u8) -> bool {
-        // NFTA_PAYLOAD_BASE, _OFFSET and _LEN; base 1 is the network header. Families 2 and 10 are IPv4 and IPv6.
+        // NFTA_PAYLOAD_BASE, _OFFSET and _LEN; base 1 is the network header. Families 2 and 10 are IPv4 and
+        // IPv6.
         let place = (self.number(2), self.number(3), self.number(4));
         let offset = if family == 10 { 6 } else { 9 };
         self.loaded() == Loaded::Protocol
             || (self.name == "payload" && place == (Some(1), Some(offset), Some(1)))
     }
 
-    /// The operation and the value of a comparison for equality.
+    /// Returns the operation and the value of a comparison for equality.
     fn comparison(&self) -> Option<(u32, &[u8])> {
         let operation = self.number(2).filter(|operation| [EQUAL, NOT_EQUAL].contains(operation))?;
         let value = attribute(attribute(self.attributes, 3)?, 1)?;
@@ -181,7 +184,7 @@ mod tests {
         ] {
             assert!(found(&rule).unwrap().contains("iifname"), "{rule:?}");
         }
-        // A mark that is set is no value that is loaded.
+        // Setting a mark loads no value.
         assert_eq!(found(&[expression("meta", &[word(2, 3), word(3, 1)])]), None);
     }
 

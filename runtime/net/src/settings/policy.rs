@@ -1,4 +1,4 @@
-//! The policy for settings that plugins left: they are replayed in the guest, refused, or warned about. Pure.
+//! The policy for settings left by plugins: replay in the guest, refuse, or warn. Pure.
 
 use super::{
     left::{Left, PodSysctl},
@@ -6,22 +6,22 @@ use super::{
 };
 use crate::NetError;
 
-/// Most settings that are listed one by one, in an error as in a pod's status.
+/// Most settings listed individually, in an error and in a pod's status.
 const LISTED_MAX: usize = 32;
 
-/// Most bytes of sysctls, with their paths, that are replayed; a plugin sets some tens at most, and the message to the agent, which has
-/// the packet filters too, takes 4 MiB (ttrpc).
+/// Most bytes of replayed sysctls, including their paths. A plugin sets some tens at most. The message to the
+/// agent also holds the firewall rules, and its limit is 4 MiB (ttrpc).
 const SYSCTL_BYTES_MAX: usize = 256 * 1024;
 
-/// The fate of settings that plugins leave in a pod's namespace.
+/// How to treat settings left by plugins in a pod's namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SettingsPolicy {
-    /// Settings that can be made in the guest are made there; the pod runs without the rest, and says so.
+    /// Replayable settings are set in the guest. The pod runs without the rest and reports it.
     #[default]
     Replay,
-    /// Settings that can be made in the guest are made there; a pod with others is refused.
+    /// Replayable settings are set in the guest. A pod with any others is refused.
     ReplayOrRefuse,
-    /// The pod runs without them, and says so.
+    /// The pod runs without the settings and reports it.
     Warn,
     /// The pod is refused.
     Refuse,
@@ -30,24 +30,24 @@ pub enum SettingsPolicy {
 /// The settings of a pod's namespace, as they concern its VM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSettings {
-    /// Sysctls for the guest, in the order in which they are to be written.
+    /// Sysctls for the guest, in the order of writing.
     pub sysctls: Vec<PodSysctl>,
-    /// Packet filters for the guest.
+    /// Firewall tables for the guest.
     pub nft_tables: Vec<PodNftTable>,
-    /// The settings that hold nowhere, for people, each with its plugin; at most 33 lines.
+    /// Human-readable list of settings without effect, each with its plugin; at most 33 lines.
     pub passed_by: Vec<String>,
-    /// The policy, for what the guest does not take.
+    /// The policy for settings not accepted by the guest.
     pub policy: SettingsPolicy,
 }
 
-/// A table of nftables that a plugin left.
+/// An nftables table left by a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodNftTable {
     /// Family and name, as `nft` writes them.
     pub name: String,
-    /// The plugin that made it.
+    /// The plugin's name.
     pub plugin: String,
-    /// The netlink messages that make the table, at most some MiB for all tables of a pod.
+    /// The netlink messages to create the table, at most some MiB for all tables of a pod.
     pub messages: Vec<u8>,
 }
 
@@ -63,15 +63,15 @@ impl SettingsPolicy {
         }
     }
 
-    /// Whether settings are made in the guest.
+    /// Returns true if settings are replayed in the guest.
     pub(crate) fn replays(self) -> bool {
         matches!(self, SettingsPolicy::Replay | SettingsPolicy::ReplayOrRefuse)
     }
 
-    /// Decides about what is left.
+    /// Applies the policy to the settings.
     ///
     /// # Errors
-    /// Something is left that the guest will not have, and the policy refuses such a pod.
+    /// The guest will not have some setting, and the policy refuses such a pod.
     pub(crate) fn decide(self, left: Left) -> Result<PodSettings, NetError> {
         let settings = if self.replays() { self.divide(left) } else { self.keep_none(&left) };
         settings.check()?;
@@ -86,7 +86,7 @@ impl SettingsPolicy {
         PodSettings { passed_by, policy: self, ..PodSettings::default() }
     }
 
-    /// Divides what is left into what a guest can have and what it cannot.
+    /// Splits the settings into those for the guest and those without effect.
     fn divide(self, mut left: Left) -> PodSettings {
         let mut passed_by: Vec<_> = left.unread.iter().map(|why| unread(why)).collect();
         let mut nft_tables = Vec::new();
@@ -115,7 +115,7 @@ impl SettingsPolicy {
         let mut sysctls = Vec::new();
         if bytes > SYSCTL_BYTES_MAX {
             let many = left.sysctls.len();
-            passed_by.push(format!("{many} sysctls, which have more than {SYSCTL_BYTES_MAX} bytes together"));
+            passed_by.push(format!("{many} sysctls with more than {SYSCTL_BYTES_MAX} bytes together"));
         } else {
             sysctls = left.sysctls;
         }
@@ -126,10 +126,11 @@ impl SettingsPolicy {
 }
 
 impl PodSettings {
-    /// Adds what the guest did not take: sysctls and tables by their number, each with the reason. Numbers beyond are passed over.
+    /// Records the settings not accepted by the guest: sysctls and tables by their number, each with the
+    /// reason. Numbers out of range are ignored.
     ///
     /// # Errors
-    /// The guest did not take something, and the policy refuses such a pod.
+    /// The guest did not accept some setting, and the policy refuses such a pod.
     pub fn not_taken(
         mut self,
         sysctls: &[(usize, String)],
@@ -151,7 +152,7 @@ impl PodSettings {
         Ok(self)
     }
 
-    /// Adds all of them, where an agent does not know of such settings.
+    /// Records all settings as not accepted, for an agent without support for them.
     ///
     /// # Errors
     /// As for [`PodSettings::not_taken`].
@@ -216,7 +217,7 @@ mod tests {
         (Setting::NftTable { family: 2, name: name.into() }, "mesh".to_owned())
     }
 
-    /// A sysctl, and this many tables that a guest can have.
+    /// A sysctl, and this many tables suitable for a guest.
     fn left(tables: usize) -> Left {
         let sysctl =
             PodSysctl { path: "net/core/somaxconn".into(), value: "9".into(), plugin: "tuning".into() };

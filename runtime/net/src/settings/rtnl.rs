@@ -1,4 +1,4 @@
-//! Waits for the lock under which the kernel changes its networks (RTNL). Changes none itself.
+//! Waits for the kernel's lock on network configuration (RTNL). Changes nothing itself.
 
 use std::net::Ipv4Addr;
 
@@ -8,7 +8,7 @@ use rustix::{
     net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt},
 };
 
-/// A socket by which a thread waits for the lock asleep.
+/// A socket for waiting on the lock without spinning.
 #[derive(Debug)]
 pub(super) struct Rtnl(OwnedFd);
 
@@ -21,16 +21,17 @@ impl Rtnl {
         socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None).map(Rtnl)
     }
 
-    /// Returns in a moment in which the lock was free.
+    /// Waits until the lock is free for a moment.
     ///
-    /// The socket leaves a group that it is not in, for which the kernel takes the lock (`setsockopt_needs_rtnl` in net/ipv4/ip_sockglue.c)
-    /// and finds nothing to do. A kernel that takes another lock there has not waited, and that is all.
+    /// The call leaves a multicast group without being a member. The kernel takes the lock for this
+    /// (`setsockopt_needs_rtnl` in net/ipv4/ip_sockglue.c) and finds nothing to do. If a kernel uses another
+    /// lock there, the call returns without waiting, and nothing else happens.
     ///
     /// # Errors
-    /// The kernel answers something else than that the socket is in no such group.
+    /// The kernel answers anything else than "not a member of the group".
     pub(super) fn wait(&self) -> io::Result<()> {
         match sockopt::set_ip_drop_membership(&self.0, &Ipv4Addr::new(224, 0, 0, 1), &Ipv4Addr::LOCALHOST) {
-            // Where the address is no interface's, as before a namespace's loopback is up.
+            // The address belongs to no interface, for example before a namespace's loopback is up.
             Ok(()) | Err(Errno::ADDRNOTAVAIL | Errno::NODEV) => Ok(()),
             Err(error) => Err(error),
         }

@@ -1,31 +1,31 @@
-//! One setting of a namespace other than a sysctl, as it is found and as people read it. Owns the type only.
+//! One setting of a namespace other than a sysctl, with its human-readable form. Owns the type only.
 
 use std::fmt;
 
-/// A setting that a fresh namespace does not have.
+/// A setting absent from a fresh namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Setting {
-    /// A table of nftables; `iptables` over nf_tables makes such tables too.
+    /// An nftables table; `iptables` over nf_tables creates such tables too.
     NftTable {
         /// The family's number (`NFPROTO_*` of linux/netfilter.h).
         family: u8,
         /// The table's name.
         name: String,
     },
-    /// A table of the older iptables, which has an interface to the kernel of its own.
+    /// A table of legacy iptables, with its own kernel interface.
     LegacyTable {
-        /// The program that shows the table.
+        /// The command to show the table.
         tool: &'static str,
         /// The table's name.
         name: String,
     },
-    /// A rule that chooses a routing table.
+    /// A routing rule: it selects a routing table.
     RoutingRule {
         /// "ip" or "ip -6".
         tool: &'static str,
         /// The priority.
         priority: u32,
-        /// The routing table that the rule leads to.
+        /// The selected routing table.
         table: u32,
     },
     /// A routing table other than the kernel's own, with routes in it.
@@ -35,7 +35,7 @@ pub(crate) enum Setting {
         /// The table's number.
         table: u32,
     },
-    /// A queueing discipline that somebody made; filters of tc hang on these.
+    /// An explicitly created queueing discipline; tc filters attach to these.
     Qdisc {
         /// The kind: "clsact", "tbf".
         kind: String,
@@ -44,7 +44,7 @@ pub(crate) enum Setting {
     },
 }
 
-/// The name that `nft` has for a family's number (linux/netfilter.h).
+/// Returns `nft`'s name for a family's number (linux/netfilter.h).
 pub(super) fn family_name(family: u8) -> &'static str {
     match family {
         1 => "inet",

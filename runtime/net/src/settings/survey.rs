@@ -1,4 +1,5 @@
-//! Reads what of a namespace's settings could be a plugin's. Runs inside the namespace (`netns::within`) and changes nothing there.
+//! Reads all settings of a namespace possibly set by a plugin. Runs inside the namespace (`netns::within`)
+//! and changes nothing there.
 
 use std::{collections::BTreeSet, fs, io, path::Path};
 
@@ -14,14 +15,14 @@ use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 use super::{netfilter, setting::Setting, sysctl_files::SysctlFiles, values::Values};
 use crate::NetError;
 
-/// Most settings of a namespace, other than sysctls, that are kept; routes count where they are in a table of their own.
+/// Most settings kept per namespace, other than sysctls. Routes in a routing table of their own count too.
 const SETTINGS_MAX: usize = 4096;
 
-/// Routing tables that every namespace has: unspecified, default, main and local (linux/rtnetlink.h).
+/// Routing tables present in every namespace: unspecified, default, main and local (linux/rtnetlink.h).
 const OWN_TABLES: [u32; 4] = [0, 253, 254, 255];
 
-/// The files that name the legacy tables which exist in a namespace, and the program that shows them. A file is there once its module is
-/// loaded, and a table once somebody looked at it or wrote to it.
+/// The tool to show legacy tables, and the file listing the existing ones. The file appears when its module
+/// is loaded. A table appears when it is first read or written.
 const LEGACY: [(&str, &str); 3] =
     [("iptables", "ip_tables_names"), ("ip6tables", "ip6_tables_names"), ("arptables", "arp_tables_names")];
 
@@ -33,7 +34,7 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Reads the settings of this thread's namespace, whose files of sysctls may be open.
+    /// Reads the settings of this thread's namespace. Its sysctl files may already be open.
     pub(crate) async fn take(
         handle: Handle,
         mut files: SysctlFiles,
@@ -41,7 +42,7 @@ impl Survey {
         let failed = |what: &'static str| move |source| NetError::Settings { what, source };
         let sysctls = files.read().map_err(failed("the sysctls"))?;
         let mut survey = Survey { sysctls, settings: BTreeSet::new() };
-        // `/proc/net` is that of the process, which is the node's own.
+        // `/proc/net` would be the process's, and so the node's own.
         let tables =
             legacy(Path::new("/proc/thread-self/net")).map_err(failed("the tables of legacy iptables"))?;
         survey.settings.extend(tables);
@@ -69,7 +70,7 @@ impl Survey {
         self.keep("reading queueing disciplines", qdiscs, |message| qdisc(&message)).await
     }
 
-    /// Keeps the settings among these messages, and stops reading where they are too many.
+    /// Keeps the settings among these messages. Stops early if there are too many.
     async fn keep<M>(
         &mut self,
         action: &str,
@@ -88,7 +89,7 @@ impl Survey {
     }
 }
 
-/// The legacy tables that exist, by the files below `proc_net`.
+/// Returns the existing legacy tables, from the files below `proc_net`.
 fn legacy(proc_net: &Path) -> io::Result<Vec<Setting>> {
     let mut tables = Vec::new();
     for (tool, file) in LEGACY {
@@ -122,7 +123,7 @@ fn table(tool: &'static str, message: &RouteMessage) -> Option<Setting> {
     (!OWN_TABLES.contains(&table)).then_some(Setting::RoutingTable { tool, table })
 }
 
-/// A discipline that the kernel attached by itself has no handle.
+/// Returns `None` for a discipline without a handle: the kernel attached it by itself.
 fn qdisc(message: &TcMessage) -> Option<Setting> {
     if message.header.handle == TcHandle::UNSPEC {
         return None;
@@ -133,7 +134,7 @@ fn qdisc(message: &TcMessage) -> Option<Setting> {
     });
     let index = message.header.index;
     let name = nix::net::if_::if_indextoname(index.cast_unsigned()).unwrap_or_default();
-    // An interface that went in this moment has no name, or an empty one.
+    // An interface removed just now has no name, or an empty one.
     let interface = match name.to_string_lossy() {
         name if name.is_empty() => format!("interface {index}"),
         name => name.into_owned(),

@@ -1,9 +1,9 @@
-//! Compares the sysctls of a network namespace before plugins and after. Pure; `sysctl_files` reads them.
+//! Compares the sysctls of a network namespace before and after plugins. Pure; `sysctl_files` reads them.
 
 use super::values::{Directory, Values};
 
-/// Sysctls of an interface that plugins set so that the addresses which they put on it are announced at once, or that follow from the
-/// link. The guest's interface gets its addresses and its MTU from the agent, so these mean nothing there.
+/// Interface sysctls either set by plugins to announce their new addresses at once, or derived from the link.
+/// They mean nothing in the guest: the agent sets its interface's addresses and MTU.
 const UPKEEP: &[&str] = &[
     "accept_dad",
     "arp_notify",
@@ -14,9 +14,9 @@ const UPKEEP: &[&str] = &[
     "ndisc_notify",
 ];
 
-/// The paths in `after` whose values are not those of `before`. A sysctl of an interface that was not there is compared with the value
-/// that the kernel gives new interfaces; any other sysctl that was not there belongs to a kernel module that was loaded in between, and has
-/// nothing to be compared with.
+/// Returns the paths in `after` with other values than in `before`. A sysctl of a new interface is compared
+/// with the kernel's value for new interfaces. Any other new sysctl belongs to a kernel module loaded in
+/// between and has nothing to compare with.
 pub(super) fn changes<'a>(before: &'a Values, after: &'a Values) -> impl Iterator<Item = (String, &'a str)> {
     after.unlike(before).flat_map(move |(directory, values)| {
         let known = before.directory(directory).into_iter().chain(of_new_interfaces(before, directory));
@@ -32,8 +32,9 @@ pub(super) fn changes<'a>(before: &'a Values, after: &'a Values) -> impl Iterato
     })
 }
 
-/// Directories with the values that sysctls have on an interface that was just made, where this is an interface's: that of `default`, or,
-/// where a namespace shows none (`neigh` has its default in the node's own namespace alone), that of the loopback, which nobody changes.
+/// For an interface's directory, returns the directories with the values of a new interface: `default`, or
+/// else the loopback's, because nobody changes it. `neigh` has its `default` only in the node's own
+/// namespace.
 fn of_new_interfaces<'v>(values: &'v Values, directory: &str) -> impl Iterator<Item = &'v Directory> {
     let group = directory.rsplit_once('/').map(|(group, _)| group);
     let group =
@@ -44,7 +45,7 @@ fn of_new_interfaces<'v>(values: &'v Values, directory: &str) -> impl Iterator<I
 
 fn is_upkeep(path: &str, value: &str) -> bool {
     match split(path) {
-        // IPv6 is switched on for an interface with an address of that family; a guest has it on.
+        // IPv6 is enabled for an interface with an address of this family. A guest has it enabled already.
         Some([_, _, "conf", _, "disable_ipv6"]) => value == "0",
         Some([_, _, "conf", interface, key]) => {
             !matches!(interface, "all" | "default") && UPKEEP.contains(&key)
@@ -123,7 +124,7 @@ mod tests {
             ("net/ipv6/conf/eth0/mtu", "1400"),
         ];
         assert_eq!(changed(&before, &after), Vec::<String>::new());
-        // A pod without IPv6 is one that somebody wanted.
+        // A pod without IPv6 is intended by someone.
         let after = [("net/ipv6/conf/eth0/disable_ipv6", "1"), ("net/ipv4/conf/default/arp_notify", "1")];
         assert_eq!(
             changed(&before, &after),

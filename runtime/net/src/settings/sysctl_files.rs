@@ -1,9 +1,9 @@
-//! Reads the sysctls of a network namespace. This needs to happen on a thread inside the namespace, since the kernel shows
-//! `/proc/sys/net` as the reader's namespace has it.
+//! Reads the sysctls of a network namespace. This must run on a thread inside the namespace, because the
+//! kernel shows `/proc/sys/net` for the reader's namespace.
 //!
-//! A namespace is read after each plugin of its pod, and to open its files takes more than half of that: the files stay open in between,
-//! as far as the process can spare the descriptors. The sysctls of an interface come and go with it, so that its directories are not listed
-//! again either.
+//! A namespace is read after each plugin of its pod, and opening the files takes more than half of the time.
+//! The files therefore stay open in between, as far as the process can spare the descriptors. The sysctls of
+//! an interface come and go with it, so its directories need no second listing either.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -27,47 +27,49 @@ use super::{
 /// Where the kernel shows sysctls.
 const PROC_SYS: &str = "/proc/sys";
 
-/// Most sysctls of a namespace that are read: a fresh one has some 600, and each interface adds about 120.
+/// Most sysctls read per namespace: a fresh one has some 600, and each interface adds about 120.
 const SYSCTLS_MAX: usize = 32_768;
 
 /// Most bytes of a value; the kernel's longest are a few hundred.
 const VALUE_BYTES_MAX: usize = 4096;
 
-/// Bytes that are asked for first, enough for nearly all values: the kernel clears as many for each read.
+/// Bytes of the first read. This is enough for nearly all values, and the kernel clears as many bytes for
+/// each read.
 const VALUE_BYTES: usize = 128;
 
-/// Directories below `net` at most; the kernel has four levels.
+/// Most directory levels below `net`; the kernel has four.
 const DEPTH_MAX: usize = 8;
 
-/// Sysctls that the kernel reads under its lock of networks. While another has it, it begins the call again and again until the lock is
-/// free, all on the processor (`addrconf_sysctl_addr_gen_mode` and `addrconf_sysctl_stable_secret` in net/ipv6/addrconf.c).
+/// Sysctls read by the kernel under its network lock. While the lock is held elsewhere, the kernel restarts
+/// the call again and again and uses the processor all the time (`addrconf_sysctl_addr_gen_mode` and
+/// `addrconf_sysctl_stable_secret` in net/ipv6/addrconf.c).
 const LOCKED: [&CStr; 2] = [c"addr_gen_mode", c"stable_secret"];
 
-/// Most files that the process keeps open between two readings: those of two namespaces. Each program that it starts copies and
-/// closes all of its descriptors.
+/// Most files kept open by the process between two readings: those of two namespaces. Each started program
+/// copies and closes all descriptors of the process.
 const KEPT_MAX: usize = 1500;
 
-/// Files that the process keeps open.
+/// Number of files kept open.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 const DIRECTORY: OFlags = OFlags::DIRECTORY.union(OFlags::RDONLY).union(OFlags::CLOEXEC);
 
-/// The sysctls of one namespace, with files that are open from the last reading.
+/// The sysctls of one namespace, with files still open from the last reading.
 #[derive(Debug)]
 pub(crate) struct SysctlFiles {
     proc_sys: PathBuf,
     open: BTreeMap<String, KeptDirectory>,
 }
 
-/// The files of a directory that stay open.
+/// The open files of a directory.
 #[derive(Debug, Default)]
 struct KeptDirectory {
     files: VecDeque<KeptFile>,
-    /// All that was read there has its file here, and there are no directories.
+    /// True if every sysctl of the directory is among the files, and it has no subdirectories.
     whole: bool,
 }
 
-/// A file that stays open, one of [`KEPT`].
+/// An open file, counted in [`KEPT`].
 #[derive(Debug)]
 struct KeptFile {
     name: CString,
@@ -75,22 +77,22 @@ struct KeptFile {
 }
 
 impl Default for SysctlFiles {
-    /// None is open.
+    /// Starts without open files.
     fn default() -> SysctlFiles {
         SysctlFiles { proc_sys: PROC_SYS.into(), open: BTreeMap::new() }
     }
 }
 
 impl SysctlFiles {
-    /// Number of the files that are open.
+    /// Number of open files.
     pub(crate) fn count(&self) -> usize {
         self.open.values().map(|directory| directory.files.len()).sum()
     }
 
-    /// Reads every sysctl below `net` that this process may write.
+    /// Reads every sysctl below `net` writable by this process.
     ///
-    /// Each file is opened by its directory and read once: by whole paths and to their ends, those of a fresh namespace cost three times as
-    /// many instructions.
+    /// Each file is opened relative to its directory and read once. With whole paths and reads to the end, a
+    /// fresh namespace costs three times as many instructions.
     ///
     /// # Errors
     /// A directory cannot be read, or there are more than [`SYSCTLS_MAX`].
@@ -107,7 +109,7 @@ impl SysctlFiles {
 }
 
 impl KeptFile {
-    /// Keeps this file, if there is room for one more.
+    /// Keeps this file if the limit allows.
     fn new(name: &CStr, file: OwnedFd) -> Option<KeptFile> {
         let more = |kept: usize| (kept < KEPT_MAX).then_some(kept + 1);
         KEPT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
@@ -121,16 +123,16 @@ impl Drop for KeptFile {
     }
 }
 
-/// The values that were read until now, and room for the next one.
+/// The values read so far, and a buffer for the next one.
 struct Reading {
     values: Values,
     count: usize,
     buffer: Vec<u8>,
-    /// Without it, those of [`LOCKED`] are read all the same.
+    /// Without it, the sysctls in [`LOCKED`] are still read.
     rtnl: Option<Rtnl>,
-    /// Files that are open from the reading before, and not yet read in this one.
+    /// Files open from the previous reading and not yet read in this one.
     before: BTreeMap<String, KeptDirectory>,
-    /// Files that stay open after it.
+    /// Files staying open after this reading.
     open: BTreeMap<String, KeptDirectory>,
 }
 
@@ -148,7 +150,7 @@ impl Reading {
                     inner.push(name.to_owned());
                 }
                 FileType::RegularFile => {
-                    // The kernel lists them in the same order each time.
+                    // The kernel lists the files in the same order each time.
                     let kept = before.iter().position(|kept| *kept.name == *entry.file_name());
                     let kept = kept.and_then(|place| before.remove(place));
                     if let Some((value, kept)) = self.value(dir.fd()?, entry.file_name(), kept) {
@@ -170,7 +172,7 @@ impl Reading {
                 continue;
             }
             match openat(dir.fd()?, &name, DIRECTORY, Mode::empty()) {
-                // An interface that went in this moment.
+                // The interface was removed just now.
                 Err(Errno::NOENT) => {}
                 found => self.directory(found?, &inner, depth + 1)?,
             }
@@ -187,8 +189,8 @@ impl Reading {
         }
     }
 
-    /// Reads a directory by its files alone, if all of them are open and can be read: those of an interface that went cannot, also where
-    /// there is another one of its name.
+    /// Reads a directory by its open files only, if all of them are open and readable. The files of a removed
+    /// interface are not readable, even if a new interface has the same name.
     fn again(&mut self, path: &str) -> bool {
         let Some(kept) = self.before.remove(path) else { return false };
         let mut values = Directory::default();
@@ -206,15 +208,16 @@ impl Reading {
         whole
     }
 
-    /// The value, if it can be read and written, and its file, if that stays open. A descriptor for both is refused by the kernel where
-    /// the mode of the file lacks either, which leaves out counters and settings of the whole node; writing itself is never done.
+    /// Returns the value if it is readable and writable, and its file if it stays open. Opening for both
+    /// fails if the file's mode lacks either. This excludes counters and settings of the whole node. Nothing
+    /// is ever written.
     fn value(
         &mut self,
         dir: BorrowedFd<'_>,
         name: &CStr,
         kept: Option<KeptFile>,
     ) -> Option<(&str, Option<KeptFile>)> {
-        // That of an interface which went, and whose name another one has by now, cannot be read.
+        // The file of a removed interface is unreadable, even if another interface has its name by now.
         let read = kept.and_then(|kept| Some((self.fill(name, &kept.file)?, Some(kept))));
         let (length, kept) = match read {
             Some(read) => read,
@@ -226,30 +229,32 @@ impl Reading {
         Some((self.text(length)?, kept))
     }
 
-    /// The value of so many bytes that was read last.
+    /// Returns the last value read, of this many bytes.
     fn text(&self, length: usize) -> Option<&str> {
         Some(std::str::from_utf8(&self.buffer[..length]).ok()?.trim_end())
     }
 
-    /// Reads the file of this name from its beginning, and returns the number of bytes; none where it cannot be read.
+    /// Reads the file of this name from its start. Returns the number of bytes, or `None` if it is
+    /// unreadable.
     fn fill(&mut self, name: &CStr, file: &OwnedFd) -> Option<usize> {
         if LOCKED.contains(&name)
             && let Some(rtnl) = &self.rtnl
         {
-            // The lock is free now, and mostly in the moment after.
+            // The lock is free now, and usually still is a moment later.
             let _ = rtnl.wait();
         }
         let length = rustix::io::pread(file, &mut self.buffer[..VALUE_BYTES], 0).ok()?;
         match length {
-            // There may be more. A number that is not read from its beginning has none.
+            // There may be more. Numbers cannot be read from an offset, so the second read starts again.
             VALUE_BYTES => rustix::io::pread(file, &mut *self.buffer, 0).ok(),
             length => Some(length),
         }
     }
 }
 
-/// Whether the directories in this one are an interface's each, whose sysctls come and go together (`__devinet_sysctl_register`,
-/// `__addrconf_sysctl_register` and `neigh_sysctl_register` in the kernel's net/).
+/// Returns true if each subdirectory belongs to one interface. Its sysctls then come and go together
+/// (`__devinet_sysctl_register`, `__addrconf_sysctl_register` and `neigh_sysctl_register` in the kernel's
+/// net/).
 fn of_interfaces(path: &str) -> bool {
     matches!(path, "net/ipv4/conf" | "net/ipv6/conf" | "net/ipv4/neigh" | "net/ipv6/neigh")
 }

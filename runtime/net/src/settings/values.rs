@@ -1,5 +1,5 @@
-//! The values of a namespace's sysctls. There are some 700, read once after each plugin of each pod and nearly always the same as
-//! before: so each directory is one piece of text, which is compared as a whole.
+//! The values of a namespace's sysctls. There are some 700, read once after each plugin of each pod, and they
+//! rarely change. Each directory is therefore one string, compared as a whole.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,22 +14,22 @@ impl Values {
         self.0.insert(path, directory);
     }
 
-    /// Whether there is a sysctl with this whole path.
+    /// Returns true if there is a sysctl with this full path.
     pub(super) fn contains(&self, path: &str) -> bool {
         path.rsplit_once('/').is_some_and(|(directory, name)| self.get(directory, name).is_some())
     }
 
-    /// The value of a sysctl in this directory.
+    /// Returns the value of a sysctl in this directory.
     pub(super) fn get(&self, directory: &str, name: &str) -> Option<&str> {
         self.directory(directory)?.get(name)
     }
 
-    /// The sysctls of this directory.
+    /// Returns the sysctls of this directory.
     pub(super) fn directory(&self, path: &str) -> Option<&Directory> {
         self.0.get(path)
     }
 
-    /// The directories that are not in `before` as they are here, with their paths.
+    /// Returns the directories, with their paths, that differ from those in `before`.
     pub(super) fn unlike<'a>(&'a self, before: &'a Values) -> impl Iterator<Item = (&'a str, &'a Directory)> {
         let unlike =
             |(path, directory): &(&'a String, &'a Directory)| before.0.get(*path) != Some(*directory);
@@ -53,12 +53,12 @@ impl FromIterator<(String, String)> for Values {
 /// The sysctls of one directory: names and values, ordered by name once they are [sorted](Self::sort).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Directory {
-    /// Each name, and its value behind it.
+    /// Each name followed by its value.
     text: String,
     entries: Vec<Entry>,
 }
 
-/// Where a sysctl is in the text, by its ends.
+/// A sysctl's place in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     start: usize,
@@ -75,7 +75,7 @@ impl Directory {
         self.entries.push(Entry { start, name_end, end: self.text.len() });
     }
 
-    /// Orders the sysctls by their names, as they have to be to be found and compared.
+    /// Sorts the sysctls by name. Lookup and comparison need this.
     pub(super) fn sort(&mut self) {
         if !self.iter().map(|(name, _)| name).is_sorted() {
             let mut all: Vec<(&str, &str)> = self.iter().collect();

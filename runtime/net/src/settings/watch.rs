@@ -1,5 +1,6 @@
-//! Watches a pod's namespace while plugins run: a survey before the first and one after each, so that whatever is left at the end has the
-//! plugin's name on it. A namespace that cannot be read stops no plugin; the end then says that it could not be read.
+//! Watches a pod's namespace while plugins run. It surveys the namespace before the first plugin and after
+//! each one, and so attributes every remaining setting to a plugin. An unreadable namespace stops no plugin;
+//! the final result then reports it.
 
 use std::{
     collections::BTreeMap,
@@ -31,7 +32,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Begins with a namespace that no plugin has seen.
+    /// Starts with a namespace before any plugin.
     pub(crate) async fn begin(netns: &Path) -> Watch {
         let mut watch = Watch::of(netns, Survey::default(), SysctlFiles::default());
         if let Some(fresh) = watch.survey().await {
@@ -41,7 +42,7 @@ impl Watch {
         watch
     }
 
-    /// Begins with a namespace that no plugin has seen, and of which this is known and these files are open.
+    /// Starts with a namespace before any plugin, with its survey and its open files.
     pub(crate) fn of(netns: &Path, fresh: Survey, files: SysctlFiles) -> Watch {
         let fresh = Arc::new(fresh);
         Watch {
@@ -55,7 +56,7 @@ impl Watch {
         }
     }
 
-    /// Looks at the namespace after this plugin.
+    /// Surveys the namespace after this plugin.
     pub(crate) async fn after(&mut self, plugin: &str) {
         if self.unread.is_none()
             && let Some(now) = self.survey().await
@@ -78,11 +79,12 @@ impl Watch {
         }
     }
 
-    /// Notes what is there now and was not before this plugin.
+    /// Attributes the new settings to this plugin.
     fn note(&mut self, plugin: &str, now: Survey) {
         let new_interfaces = |path: &String| !self.last.sysctls.contains(path);
         let changed = sysctl::changes(&self.last.sysctls, &now.sysctls).map(|(path, _)| path);
-        // A default that an earlier plugin changed hides, on an interface of this one, what is new compared to a fresh namespace.
+        // If an earlier plugin changed a default, a new interface shows no difference to that default. Only
+        // the fresh namespace shows it.
         let against_fresh = (!Arc::ptr_eq(&self.fresh, &self.last))
             .then(|| sysctl::changes(&self.fresh.sysctls, &now.sysctls).map(|(path, _)| path));
         for path in changed.chain(against_fresh.into_iter().flatten().filter(new_interfaces)) {
@@ -94,12 +96,13 @@ impl Watch {
         self.last = Arc::new(now);
     }
 
-    /// Takes the files that are open for the next look, after the last one.
+    /// Takes the open files after the last survey.
     pub(crate) fn take_files(&mut self) -> SysctlFiles {
         std::mem::take(&mut self.files)
     }
 
-    /// Ends the watch, and returns what is left; with what is in the tables of nftables, if that is to go elsewhere.
+    /// Ends the watch and returns the remaining settings. With `with_tables`, they include the contents of
+    /// the nftables tables.
     pub(crate) async fn end(self, with_tables: bool) -> Left {
         let netns = self.netns.clone();
         let mut left = self.left();
@@ -135,12 +138,12 @@ impl Watch {
 
 async fn read_tables(_: rtnetlink::Handle) -> Result<Vec<TableMessages>, NetError> {
     let ruleset = netfilter::ruleset()
-        .map_err(|source| NetError::Settings { what: "what is in the tables of nftables", source })?;
+        .map_err(|source| NetError::Settings { what: "the contents of the nftables tables", source })?;
     Ok(nft::messages(&ruleset))
 }
 
-/// The place of a sysctl among others: one of the whole namespace writes to `all` (`ip_forward`), `all` to every interface, and nothing
-/// else to another.
+/// Returns a sysctl's place in the write order. A sysctl of the whole namespace (`ip_forward`) writes to
+/// `all`, and `all` writes to every interface. No other sysctl writes to another.
 fn rank(path: &str) -> u8 {
     match path.split('/').nth(3) {
         Some("all") => 1,
