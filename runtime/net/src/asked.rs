@@ -1,4 +1,5 @@
-//! A question that many ask and that costs something to answer. Owns the last answer, for those who came while it was sought.
+//! Runs an expensive question once for all its concurrent callers. Owns the last answer and shares it with
+//! callers already waiting.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,17 +8,17 @@ use tokio::sync::Mutex;
 
 use crate::NetError;
 
-/// How long an answer is one for those who have waited for it.
+/// How long an answer is valid for the callers that waited for it.
 const FRESH: Duration = Duration::from_secs(1);
 
 type Answer = Result<(), Arc<NetError>>;
 
-/// The last answer, and when it came. Whoever seeks the next one holds the lock.
+/// The last answer and its time. The caller computing the next one holds the lock.
 #[derive(Debug, Default)]
 pub(crate) struct Asked(Mutex<Option<(Instant, Answer)>>);
 
 impl Asked {
-    /// Seeks an answer, or waits for that of whoever seeks it already.
+    /// Computes an answer, or waits for the one already being computed.
     pub(crate) async fn ask<F: Future<Output = Result<(), NetError>>>(
         &self,
         seek: impl FnOnce() -> F,

@@ -1,6 +1,5 @@
-//! Joins each interface that the plugins left in the pod's namespace to a tap, and reads the interface's
-//! addresses, routes and neighbours for the guest. Owns the choice of interfaces. Runs inside the namespace
-//! (`netns::within`).
+//! Joins the interfaces in the pod's namespace to taps, one each, and reads their addresses, routes and
+//! neighbours for the guest. Owns the choice of interfaces. Runs inside the namespace (`netns::within`).
 //!
 //! A redirect at ingress takes every frame before this kernel's own stack sees it, so the namespace
 //! answers neither ARP nor ICMP although the addresses stay on the interface. The addresses must stay, since
@@ -22,8 +21,8 @@ use runtime_fail_points::{Point, pass};
 
 use crate::{NetError, PodInterface, PodNeighbour, PodRoute, route, tap};
 
-/// The parent of filters at ingress, TC_H_MIN_INGRESS of the qdisc TC_H_CLSACT (linux/pkt_sched.h). The kernel takes it for our own
-/// `ingress` and for a `clsact` that a plugin made before.
+/// The parent of ingress filters: TC_H_MIN_INGRESS of the qdisc TC_H_CLSACT (linux/pkt_sched.h). The kernel
+/// accepts it for our own `ingress` qdisc and for a `clsact` qdisc of a plugin.
 const INGRESS_HANDLE: u32 = 0xffff_fff2;
 
 /// Most interfaces of a pod: a VM has this many network slots.
@@ -45,8 +44,8 @@ struct NetlinkDump {
     neighbours: Vec<NeighbourMessage>,
 }
 
-/// Joins the interfaces called `named`, in that order, then any other Ethernet link that is up and has an
-/// address, to taps.
+/// Joins the interfaces called `named`, in order, to taps. Any other Ethernet link follows if it is up and
+/// has an address.
 pub(crate) async fn attach(handle: Handle, named: Vec<String>) -> Result<Attached, NetError> {
     let dump = NetlinkDump::read(&handle).await?;
     let chosen = choose(&dump, &named)?;
@@ -156,8 +155,8 @@ fn mtu(name: &str, link: &LinkMessage) -> Result<u16, NetError> {
         .ok_or_else(|| NetError::Interface { name: name.to_owned(), reason: reason() })
 }
 
-/// Keeps the host's kernel from sending on links that belong to the guest. Best effort: a host without IPv6
-/// has none of these files, and an interface that still solicits routers does no harm to the guest.
+/// Stops the host's kernel from sending on the guest's links. Best effort: a host without IPv6 has none of
+/// these files, and an interface still soliciting routers does not harm the guest.
 fn quieten(interface: &str, tap: &str) {
     let keys =
         [(interface, "accept_ra", "0"), (interface, "router_solicitations", "0"), (tap, "disable_ipv6", "1")];

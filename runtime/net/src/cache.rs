@@ -1,8 +1,7 @@
-//! Remembers the configuration that a pod's plugins were run with and their answer, so that DEL undoes the
-//! same ADD after a restart of the daemon and after a change of the configuration. Owns one JSON file per pod
-//! and interface; runs nothing.
+//! Records the configuration and the result of each pod's ADD. DEL then undoes the same ADD, even if the
+//! daemon restarted or the configuration changed. Owns one JSON file per pod and interface; runs nothing.
 //!
-//! A file is written before the first plugin runs, so that a setup that was cut short can be undone.
+//! The file is written before the first plugin runs, so an interrupted setup can be undone.
 
 use std::{
     fs, io,
@@ -53,12 +52,12 @@ struct Network {
 #[derive(Clone, Debug)]
 pub(crate) struct Cache {
     dir: PathBuf,
-    /// Where libcni remembers the attachments of others.
+    /// Where libcni records the attachments of other runtimes.
     of_libcni: PathBuf,
 }
 
 impl Cache {
-    /// Makes a cache with its files in `<cache_dir>/podvisor`.
+    /// Creates a cache with its files in `<cache_dir>/podvisor`.
     pub(crate) fn new(cache_dir: &Path) -> Self {
         Self { dir: cache_dir.join("podvisor"), of_libcni: LIBCNI.into() }
     }
@@ -67,7 +66,7 @@ impl Cache {
         self.dir.join(format!("{pod_id}-{interface}.json"))
     }
 
-    /// Writes the entry, and replaces the pod's old one as a whole.
+    /// Writes the entry atomically, in place of the pod's old one.
     pub(crate) fn write(&self, interface: &str, entry: &Entry) -> Result<(), NetError> {
         let path = self.path(&entry.spec.pod_id, interface);
         let failed = |source| NetError::File { action: "write", path: path.clone(), source };
@@ -94,8 +93,8 @@ impl Cache {
         write().map_err(failed)
     }
 
-    /// Reads the pod's entry. An absent one is `None`, and so is an unreadable one, which is logged: DEL then
-    /// goes by the present configuration rather than not at all.
+    /// Reads the pod's entry. Returns `None` if there is none. An unreadable entry is logged and also returns
+    /// `None`: DEL then uses the current configuration instead of not running at all.
     pub(crate) fn read(&self, pod_id: &str, interface: &str) -> Result<Option<Entry>, NetError> {
         let path = self.path(pod_id, interface);
         let text = match fs::read(&path) {
@@ -130,11 +129,12 @@ impl Cache {
         trace::find(&self.dir, "", &[&entry, &format!("{entry}.new")])
     }
 
-    /// The attachments to this network that are not undone, as ids of containers and names of interfaces: our own, and those of whoever
-    /// else uses libcni on the node, such as another runtime. An entry that cannot be read counts for every network.
+    /// Returns the live attachments to this network as pairs of container id and interface name. They are our
+    /// own and those of any other libcni user on the node, such as another runtime. An unreadable entry
+    /// counts for every network.
     ///
     /// # Errors
-    /// A directory could not be read: whoever removes what is not listed must not go on.
+    /// A directory could not be read. The caller must then not clean up, because the list is incomplete.
     pub(crate) fn attachments(
         &self,
         interface: &str,
@@ -156,7 +156,7 @@ impl Cache {
             let text = fs::read(self.of_libcni.join(&name)).unwrap_or_default();
             match serde_json::from_slice::<OfLibcni>(&text) {
                 Ok(entry) if entry.network_name == network => found.push((entry.container_id, entry.if_name)),
-                // Named for network, container and interface.
+                // The file's name holds the network, the container and the interface.
                 Err(_) => found.extend(named(&name, network)),
                 Ok(_) => {}
             }
@@ -164,7 +164,7 @@ impl Cache {
         Ok(found)
     }
 
-    /// Removes the pod's entry, and before it what is left of a write that was cut short. An absent one is no error.
+    /// Removes the pod's entry, after any leftover of an interrupted write. Succeeds if there is none.
     pub(crate) fn remove(&self, pod_id: &str, interface: &str) -> Result<(), NetError> {
         let entry = self.path(pod_id, interface);
         for path in [draft(&entry), entry] {
@@ -179,10 +179,10 @@ impl Cache {
     }
 }
 
-/// The directory in which libcni remembers attachments (`CacheDir` of its `api.go`).
+/// libcni's directory of cached attachments (`CacheDir` of its `api.go`).
 const LIBCNI: &str = "/var/lib/cni/results";
 
-/// The part of an attachment that libcni remembers (`cachedInfo` of its `api.go`).
+/// The part of libcni's cached attachment used here (`cachedInfo` of its `api.go`).
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct OfLibcni {
@@ -191,13 +191,13 @@ struct OfLibcni {
     network_name: String,
 }
 
-/// The attachment to this network that a file of libcni's is named for.
+/// Parses an attachment to this network from the name of a libcni file.
 fn named(file: &str, network: &str) -> Option<(String, String)> {
     let (id, interface) = file.strip_prefix(network)?.strip_prefix('-')?.rsplit_once('-')?;
     Some((id.to_owned(), interface.to_owned()))
 }
 
-/// The names of a directory's files; an absent one has none.
+/// Names of a directory's files. An absent directory has none.
 fn names(dir: &Path) -> Result<Vec<String>, NetError> {
     let failed = |source| NetError::File { action: "read", path: dir.to_owned(), source };
     let entries = match fs::read_dir(dir) {
@@ -210,7 +210,7 @@ fn names(dir: &Path) -> Result<Vec<String>, NetError> {
     Ok(names)
 }
 
-/// The name under which an entry is written before it takes its own.
+/// The temporary name for writing an entry before it is renamed.
 fn draft(entry: &Path) -> PathBuf {
     entry.with_extension("json.new")
 }
@@ -236,7 +236,7 @@ mod tests {
         cache.write("eth0", &entry()).unwrap();
         assert_eq!(cache.read("p1", "eth0").unwrap(), Some(entry()));
         assert!(dir.path().join("podvisor/p1-eth0.json").exists());
-        // As of a daemon that was killed while it wrote.
+        // The leftover of a daemon killed during a write.
         fs::write(dir.path().join("podvisor/p1-eth0.json.new"), "{").unwrap();
         assert_eq!(cache.traces("eth0").len(), 2);
         cache.remove("p1", "eth0").unwrap();
@@ -267,7 +267,7 @@ mod tests {
         let cache = Cache::new(dir.path());
         cache.write("eth0", &entry()).unwrap();
         let left = |cache: &Cache| fs::read_dir(&cache.dir).unwrap().count();
-        // As a daemon leaves it that is killed before it renames.
+        // The leftover of a daemon killed before the rename.
         let text = fs::read(cache.path("p1", "eth0")).unwrap();
         fs::write(draft(&cache.path("p1", "eth0")), &text).unwrap();
         assert_eq!(left(&cache), 2);

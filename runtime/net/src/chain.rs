@@ -1,5 +1,6 @@
-//! Runs a network's plugins in their order: ADD forwards, each with the result before it, DEL backwards (CNI
-//! specification 1.1.0, section 3). Makes no namespace and keeps no file; one plugin is run by `plugin.rs`.
+//! Runs a network's plugins in order: ADD forwards, each with the previous result, DEL backwards (CNI
+//! specification 1.1.0, section 3). Creates no namespace and writes no file; `plugin.rs` runs a single
+//! plugin.
 
 use std::{ffi::OsString, net::IpAddr, path::PathBuf, time::Duration};
 
@@ -13,7 +14,7 @@ use crate::{
     settings::Watch,
 };
 
-/// The interface's name in the pod, as every Kubernetes runtime has it.
+/// The interface's name in the pod. All Kubernetes runtimes use it.
 pub(crate) const INTERFACE: &str = "eth0";
 
 /// The directories of the plugins, and the most time for one run.
@@ -22,7 +23,7 @@ pub(crate) struct Plugins {
     pub(crate) dirs: Vec<PathBuf>,
     pub(crate) time_max: Duration,
     pub(crate) open_files_max: Option<u64>,
-    /// The time until a plugin whose file is being written is tried again.
+    /// The delay before a plugin is tried again if its file is being written.
     pub(crate) busy_wait: Duration,
 }
 
@@ -37,8 +38,8 @@ pub(crate) struct Chain<'a> {
 }
 
 impl Chain<'_> {
-    /// Runs ADD and returns the last plugin's result, with the parts of it that the pod needs. The watch looks at the namespace after
-    /// each plugin.
+    /// Runs ADD. Returns the last plugin's result and the parts of it needed by the pod. The watch surveys
+    /// the namespace after each plugin.
     pub(crate) async fn add(
         &self,
         mut watch: Option<&mut Watch>,
@@ -53,7 +54,7 @@ impl Chain<'_> {
             let result = result::read(&answer, INTERFACE).map_err(|reason| call.answer(reason))?;
             if !result.sockets.is_empty() {
                 let (pod, plugin, interfaces) = (&self.spec.pod_id, call.plugin, &result.sockets);
-                tracing::warn!(pod, plugin, ?interfaces, "interfaces that are sockets do not reach the pod");
+                tracing::warn!(pod, plugin, ?interfaces, "socket interfaces do not reach the pod");
             }
             reported = Some(result);
             if let Some(watch) = watch.as_deref_mut() {
@@ -63,7 +64,8 @@ impl Chain<'_> {
         Ok((answer, reported.expect("a network list has at least one plugin")))
     }
 
-    /// Runs DEL, last plugin first, and stops at the first failure but that there is nothing to remove. Before 0.4.0 DEL had no result.
+    /// Runs DEL, last plugin first, and stops at the first failure. "Nothing to remove" is not a failure.
+    /// Before 0.4.0 DEL had no result.
     pub(crate) async fn del(&self, result: &Value) -> Result<(), NetError> {
         let result = if self.list.since("0.4.0") { result } else { &Value::Null };
         for plugin in self.list.plugins.iter().rev() {
@@ -103,7 +105,7 @@ impl Chain<'_> {
         Ok(call)
     }
 
-    /// Makes a plugin's execution configuration: its own keys, with the list's and the pod's parts filled in.
+    /// Builds a plugin's execution configuration: its own keys plus the list's and the pod's parts.
     fn configuration(&self, plugin: &Map<String, Value>, previous: &Value) -> Map<String, Value> {
         let mut filled = self.list.configuration(plugin);
         if !previous.is_null() {
@@ -120,7 +122,8 @@ impl Chain<'_> {
 }
 
 impl NetworkList {
-    /// Asks each plugin whether it could serve an ADD (STATUS), up to the first that could not. Plugins before 1.1.0 are not asked.
+    /// Asks each plugin if it could serve an ADD (STATUS) and stops at the first error. Plugins before 1.1.0
+    /// are not asked.
     pub(crate) async fn status(&self, plugins: &Plugins) -> Result<(), NetError> {
         if !self.since("1.1.0") {
             return Ok(());
@@ -131,8 +134,8 @@ impl NetworkList {
         Ok(())
     }
 
-    /// Has each plugin clean up after attachments other than these, which are ids of containers with names of interfaces (GC). A
-    /// plugin that fails keeps none from it. Plugins before 1.1.0 are not asked.
+    /// Runs GC: each plugin cleans up after attachments not in this list of container ids and interface
+    /// names. A failing plugin does not stop the others. Plugins before 1.1.0 are not asked.
     pub(crate) async fn collect(&self, plugins: &Plugins, valid: &[(String, String)]) -> Vec<NetError> {
         if !self.since("1.1.0") || self.disables_gc {
             return Vec::new();
@@ -142,7 +145,7 @@ impl NetworkList {
         let mut failures = Vec::new();
         for plugin in &self.plugins {
             let mut stdin = self.configuration(plugin);
-            // The second name is that of a first draft, which libcni sends, too.
+            // The second name is from an early draft. libcni sends it too.
             for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
                 stdin.insert(key.into(), valid.clone().into());
             }
@@ -155,8 +158,8 @@ impl NetworkList {
         failures
     }
 
-    /// Makes the part of a plugin's configuration that is the same for every pod. `capabilities` is for the
-    /// runtime alone.
+    /// Builds the part of a plugin's configuration common to all pods. `capabilities` is for the runtime
+    /// only.
     fn configuration(&self, plugin: &Map<String, Value>) -> Map<String, Value> {
         let mut filled = plugin.clone();
         filled.remove("capabilities");
@@ -167,7 +170,7 @@ impl NetworkList {
 }
 
 impl Plugins {
-    /// Finds every binary that the list names.
+    /// Checks for the binary of every plugin in the list.
     pub(crate) fn complete(&self, list: &NetworkList) -> Result<(), NetError> {
         list.plugins.iter().try_for_each(|plugin| self.binary(list, plugin).map(drop))
     }
@@ -205,13 +208,14 @@ impl Plugins {
     }
 }
 
-/// Bits that may pass at once where the bandwidth is limited. Kubernetes names no such number; other runtimes take this.
+/// The burst allowed by a bandwidth limit, in bits. Kubernetes defines no such number; other runtimes use
+/// this one.
 const BURST_BITS: u32 = u32::MAX;
 
-/// The capability that passes a pod's annotations (containerd's name).
+/// The capability for a pod's annotations (containerd's name).
 const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
 
-/// The pod's wishes by the capability that passes them (names and units of the CNI conventions).
+/// The pod's requests, by capability (names and units of the CNI conventions).
 fn capabilities(spec: &PodNetworkSpec) -> Map<String, Value> {
     let mut asked = Map::new();
     let mut ports = Vec::new();
@@ -247,7 +251,8 @@ fn capabilities(spec: &PodNetworkSpec) -> Map<String, Value> {
     asked
 }
 
-/// A result with the version that it is of: one that says none is of its configuration's, and null is an empty one (libcni, issue 895).
+/// Adds the version to a result. A result without one has its configuration's version, and null is an empty
+/// result (libcni, issue 895).
 fn versioned(answer: Value, version: &str) -> Result<Value, &'static str> {
     let mut fields = match answer {
         Value::Object(fields) => fields,

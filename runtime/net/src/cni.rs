@@ -1,5 +1,5 @@
-//! Sets up and tears down pods' networks. Owns the order of the steps and how they are undone; each step is a
-//! module of its own.
+//! Sets up and tears down pods' networks. Owns the order of the steps and how to undo them. Each step is its
+//! own module.
 //!
 //! ```text
 //!   setup:     namespace ──► cache (no result) ──► ADD ──► cache (result) ──► taps
@@ -7,7 +7,8 @@
 //!   teardown:  DEL, by the cache ──► cache removed ──► namespace removed
 //! ```
 //!
-//! Teardown stops at the first step that fails and can be called again: a step whose work is done does nothing.
+//! Teardown stops at the first failing step and can be called again: a completed step does nothing the second
+//! time.
 
 use std::{
     ffi::OsString,
@@ -32,45 +33,45 @@ use crate::{
     trace::{self, NetworkTrace},
 };
 
-/// Where `ip netns` and other runtimes keep namespaces.
+/// The directory of `ip netns` and other runtimes for namespaces.
 const NETNS_DIR: &str = "/run/netns";
 
-/// Threads that may wait for CNI's files: configurations, plugins to be looked up, remembered ADDs.
+/// Most threads blocked on CNI's files at once: configurations, plugin lookups, recorded ADDs.
 const FILE_THREADS: usize = 16;
 
 /// The beginning of a namespace's name, before the pod's id.
 const NETNS_PREFIX: &str = "podvisor-";
 
-/// Most time for one run of a plugin, unless configured.
+/// Default time limit for one run of a plugin.
 const PLUGIN_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Most time for one plugin to say whether it could serve a pod. A kubelet asks every five seconds.
+/// Most time for one plugin's STATUS. A kubelet asks every five seconds.
 const STATUS_TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Most time for all of them, and for the disk of their files.
+/// Most time for the STATUS of all plugins, including disk access to their files.
 const STATUS_WITHIN: Duration = Duration::from_secs(15);
 
-/// Most time for all plugins to clean up: pods' networks wait for that.
+/// Most time for the GC of all plugins, because pods' networks wait for it.
 const GC_TIME_MAX: Duration = Duration::from_secs(60);
 
-/// The directories of CNI's files, and the plugins' bound.
+/// The directories of CNI's files, and limits for the plugins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CniConfig {
     /// Holds network configurations; the first valid one is used.
     pub conf_dir: PathBuf,
     /// Directories of plugin binaries, searched in this order.
     pub bin_dirs: Vec<PathBuf>,
-    /// Holds `podvisor/`, where ADDs are remembered until their DEL.
+    /// Holds `podvisor/`, the records of ADDs until their DEL.
     pub cache_dir: PathBuf,
     /// Holds the mounts of the pods' namespaces.
     pub netns_dir: PathBuf,
     /// Most time for one run of a plugin.
     pub plugin_time_max: Duration,
-    /// Most descriptors that a plugin may open; `None` for as many as this process.
+    /// Most descriptors for a plugin; `None` for this process's own limit.
     pub open_files_max: Option<u64>,
-    /// Namespaces that may wait for pods at most.
+    /// Most namespaces created in advance for pods.
     pub spares_max: usize,
-    /// The fate of settings that plugins leave in a pod's namespace.
+    /// The policy for settings left by plugins in a pod's namespace.
     pub settings: SettingsPolicy,
 }
 
@@ -89,8 +90,8 @@ impl Default for CniConfig {
     }
 }
 
-/// The pods' networks on one node. All state is in files and in the kernel.
-/// Clones share the configuration, which may change.
+/// The pods' networks on one node. All state is in files and in the kernel. Clones share the configuration,
+/// and it may change.
 #[derive(Clone, Debug)]
 pub struct Cni {
     sources: Arc<RwLock<Arc<Sources>>>,
@@ -98,13 +99,13 @@ pub struct Cni {
     netns_dir: PathBuf,
     files: Pool,
     spares: Arc<Spares>,
-    /// Held for reading while a pod's network is set up or taken down, and for writing while plugins clean up: the specification allows
-    /// only one of the two at a time.
+    /// A reader is a pod's setup or teardown. The writer is the plugins' GC. The specification forbids
+    /// running both at once.
     exclusive: Arc<tokio::sync::RwLock<()>>,
     asked: Arc<Asked>,
 }
 
-/// The part of the configuration that may change while pods are served.
+/// The part of the configuration allowed to change while pods are served.
 #[derive(Clone, Debug)]
 struct Sources {
     conf_dir: PathBuf,
@@ -136,8 +137,8 @@ impl Cni {
         }
     }
 
-    /// Takes configurations and plugins from the directories of this configuration from now on, settings by its policy, and as many
-    /// namespaces that wait; its other fields count when a [`Cni`] is made. A setup that runs goes on with those that it began with.
+    /// Applies the configuration's directories, settings policy and number of spare namespaces from now on.
+    /// The other fields count only in [`Cni::new`]. A running setup continues with its old configuration.
     pub fn configure(&self, CniConfig { conf_dir, bin_dirs, spares_max, settings, .. }: CniConfig) {
         let mut sources = self.sources.write().unwrap_or_else(PoisonError::into_inner);
         let plugins = Plugins { dirs: bin_dirs, ..sources.plugins.clone() };
@@ -148,26 +149,25 @@ impl Cni {
         Arc::clone(&self.sources.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// These networks with the configuration of this moment, which stays.
+    /// Returns a copy frozen at the current configuration.
     fn as_of_now(&self) -> Cni {
         Cni { sources: Arc::new(RwLock::new(self.sources())), ..self.clone() }
     }
 
-    /// Checks that a pod could be set up now, from the directories as they are: a configuration is valid and
-    /// its plugins exist. No plugin is run.
+    /// Checks if a pod could be set up now: a configuration is valid and its plugins exist. No plugin is run.
     ///
     /// # Errors
-    /// No configuration or plugin is there, or the first configuration is invalid.
+    /// There is no configuration, the first one is invalid, or a plugin is missing.
     pub fn ready(&self) -> Result<(), NetError> {
         let sources = self.sources();
         sources.plugins.complete(&config::load(&sources.conf_dir)?.list)
     }
 
-    /// Checks what [`ready`](Self::ready) does, and then asks the plugins themselves, where they know how to answer (STATUS, CNI 1.1.0).
-    /// Bounded in time; callers that come together get one answer.
+    /// Does the checks of [`ready`](Self::ready), then asks the plugins themselves if they support it
+    /// (STATUS, CNI 1.1.0). The time is bounded. Concurrent callers share one answer.
     ///
     /// # Errors
-    /// As of [`ready`](Self::ready), or the first plugin's that could not serve a pod.
+    /// As for [`ready`](Self::ready), or the error of the first plugin unable to serve a pod.
     pub async fn status(&self) -> Result<(), Arc<NetError>> {
         let asking = self.asked.ask(|| self.ask_plugins());
         let silent = |_| Err(Arc::new(NetError::Silent(STATUS_WITHIN)));
@@ -182,8 +182,9 @@ impl Cni {
         list.status(&plugins).await
     }
 
-    /// Has the plugins clean up what attachments have left that are gone without a DEL, such as addresses (GC, CNI 1.1.0). Attachments of
-    /// this daemon and of others on the node that use libcni stay. Failures are logged: nothing depends on this.
+    /// Runs GC (CNI 1.1.0): the plugins clean up after attachments removed without a DEL, such as their
+    /// addresses. Attachments of this daemon and of other libcni users on the node stay. Failures are only
+    /// logged, because nothing depends on this.
     pub async fn collect_garbage(&self) {
         let began_with = self.as_of_now();
         let _exclusive = self.exclusive.write().await;
@@ -211,7 +212,7 @@ impl Cni {
         }
     }
 
-    /// Runs work on CNI's files beside the async threads: they are on a disk.
+    /// Runs work on CNI's files outside the async threads, because the disk can block.
     async fn on_files<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Cni) -> Result<T, NetError> + Send + 'static,
@@ -220,22 +221,23 @@ impl Cni {
         self.files.run(move || work(&cni)).await?
     }
 
-    /// The path at which the pod's namespace is mounted.
+    /// The mount point of the pod's namespace.
     fn netns_path(&self, pod_id: &str) -> PathBuf {
         self.netns_dir.join(format!("{NETNS_PREFIX}{pod_id}"))
     }
 
-    /// Finds the traces of pods' networks on this node, of whichever daemon: namespaces, and ADDs that are remembered.
+    /// Finds the traces of pods' networks on this node, of any daemon: namespaces and recorded ADDs.
     pub fn traces(&self) -> Vec<NetworkTrace> {
         let mut traces = trace::find(&self.netns_dir, NETNS_PREFIX, &[""]);
         traces.extend(self.cache.traces(INTERFACE));
         traces
     }
 
-    /// Makes a namespace that waits for a pod, where more are wanted, and ends those that are too many. Whether one was made.
+    /// Creates a spare namespace if more are wanted, and removes surplus ones. Returns true if it created
+    /// one.
     ///
     /// # Errors
-    /// A namespace could not be made or read. Pods go without.
+    /// A namespace could not be created or read. Pods start without it.
     pub async fn make_spare(&self) -> Result<bool, NetError> {
         let most = self.sources().spares_max;
         self.spares.close_files();
@@ -247,21 +249,22 @@ impl Cni {
         Ok(true)
     }
 
-    /// Ends all namespaces that wait for pods.
+    /// Removes all spare namespaces.
     pub fn end_spares(&self) {
         self.spares.truncate(0);
     }
 
-    /// How many namespaces wait for pods.
+    /// Number of spare namespaces.
     pub fn spares(&self) -> usize {
         self.spares.count()
     }
 
-    /// Makes the pod's namespace, or takes one that waits, runs the plugins in it and joins their interfaces to taps.
+    /// Creates the pod's namespace or takes a spare one, runs the plugins in it and joins their interfaces to
+    /// taps.
     ///
     /// # Errors
-    /// The failure of a step. The steps before it were then undone, or [`NetError::Undo`] says that this failed
-    /// too, and [`Cni::teardown`] must be called again.
+    /// The failure of a step. The earlier steps were then undone. If undoing failed too, the error is
+    /// [`NetError::Undo`], and [`Cni::teardown`] must be called again.
     pub async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, NetError> {
         spec.check()?;
         let _shared = self.exclusive.read().await;
@@ -279,7 +282,8 @@ impl Cni {
         }
     }
 
-    /// Gives the name to a namespace that waits, or to a new one. Returns the watch of what is known already.
+    /// Gives the name to a spare namespace, or to a new one. Returns a watch if the namespace was already
+    /// surveyed.
     async fn namespace(&self, path: &Path) -> Result<Option<Watch>, NetError> {
         match self.spares.take() {
             Some(Spare { netns, fresh, files, .. }) => {
@@ -290,7 +294,7 @@ impl Cni {
         }
     }
 
-    /// The network of a new pod, whose plugins are all there.
+    /// Loads the network for a new pod and checks for all its plugins.
     fn list(&self) -> Result<NetworkList, NetError> {
         let sources = self.sources();
         let loaded = config::load(&sources.conf_dir)?;
@@ -301,13 +305,13 @@ impl Cni {
         Ok(loaded.list)
     }
 
-    /// Remembers the entry.
+    /// Records the entry.
     async fn remember(&self, entry: &Entry) -> Result<(), NetError> {
         let entry = entry.clone();
         step(span!("remember the ADD"), self.on_files(move |cni| cni.cache.write(INTERFACE, &entry))).await
     }
 
-    /// Runs the steps of setup that need the namespace, which may be watched already.
+    /// Runs the steps of setup inside the namespace. `watch` is set if the namespace was already surveyed.
     async fn connect(
         &self,
         mut entry: Entry,
@@ -338,11 +342,12 @@ impl Cni {
         })
     }
 
-    /// Runs DEL and removes the namespace. The call is idempotent: absent parts are no error. Only `spec.pod_id`
-    /// matters where the ADD is remembered; else the rest of `spec` and the present configuration are used.
+    /// Runs DEL and removes the namespace. The call is idempotent: absent parts are no error. If the ADD is
+    /// recorded, only `spec.pod_id` matters. Otherwise the rest of `spec` and the current configuration are
+    /// used.
     ///
     /// # Errors
-    /// The failure of a step. The namespace and the cached ADD then stay, for another try.
+    /// The failure of a step. The namespace and the recorded ADD then stay for another try.
     pub async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), NetError> {
         spec.check()?;
         let _shared = self.exclusive.read().await;
@@ -361,8 +366,8 @@ impl Cni {
         step(span!("remove the namespace"), netns::remove(&path)).await
     }
 
-    /// Finds the ADD to undo. Without a readable record there is none, unless a trace of the pod is left: then
-    /// the present configuration stands in for the record.
+    /// Finds the ADD to undo. Without a readable record there is none, unless the pod has left a trace. The
+    /// current configuration then replaces the record.
     fn recorded_add(&self, spec: &PodNetworkSpec, has_netns: bool) -> Result<Option<Entry>, NetError> {
         if let Some(entry) = self.cache.read(&spec.pod_id, INTERFACE)? {
             return Ok(Some(entry));

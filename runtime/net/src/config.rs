@@ -1,5 +1,5 @@
-//! Finds and reads the network configuration: the first file of the directory, in lexical order, that is
-//! valid. Owns the checks of its form. Runs nothing and keeps nothing: every call reads the directory as it is now.
+//! Finds and reads the network configuration: the directory's first valid file in lexical order. Owns the
+//! checks of its form. Runs nothing and caches nothing: every call reads the current directory.
 
 use std::{
     fs::File,
@@ -11,32 +11,32 @@ use serde_json::{Map, Value};
 
 use crate::NetError;
 
-/// The largest configuration that is read. Real ones are a few KiB.
+/// Bytes of the largest accepted configuration. Real ones are a few KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The CNI versions that are spoken, oldest first.
+/// The supported CNI versions, oldest first.
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// Most plugins of one network, those of its directory among them.
+/// Most plugins of one network, including those of its directory.
 const PLUGINS_MAX: usize = 64;
 
 /// One network: a chain of plugins under one name.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct NetworkList {
-    /// The file that the network was read from, for errors.
+    /// The network's file, for errors.
     pub(crate) file: PathBuf,
     /// The network's name.
     pub(crate) name: String,
-    /// The CNI version of the plugins' input: the newest that both sides know.
+    /// The CNI version of the plugins' input: the newest known to both sides.
     pub(crate) version: &'static str,
     /// The plugins' configurations, never empty; each is an object with a plain `type`.
     pub(crate) plugins: Vec<Map<String, Value>>,
-    /// Whether plugins are not to be asked to clean up after attachments that are gone.
+    /// Whether GC is disabled for the plugins.
     pub(crate) disables_gc: bool,
 }
 
 impl NetworkList {
-    /// Whether `first`, one of ours, or a later version is spoken.
+    /// Returns true if the list's version is `first` or later. `first` is one of [`VERSIONS`].
     pub(crate) fn since(&self, first: &str) -> bool {
         let place = |wanted: &str| VERSIONS.iter().position(|known| *known == wanted);
         place(self.version) >= place(first)
@@ -48,7 +48,7 @@ impl NetworkList {
 pub(crate) struct Loaded {
     /// The network to use.
     pub(crate) list: NetworkList,
-    /// The files before it that could not be used.
+    /// The unusable files before it.
     pub(crate) skipped: Vec<NetError>,
 }
 
@@ -97,7 +97,7 @@ fn read(file: &Path) -> Result<Vec<u8>, NetError> {
     Ok(text)
 }
 
-/// Reads one configuration: a list, or a single plugin, which becomes a list of one.
+/// Reads one configuration: a list or a single plugin. A single plugin becomes a list of one.
 pub(crate) fn parse(file: &Path, text: &[u8]) -> Result<NetworkList, NetError> {
     let (list, _) = listed(file, text)?;
     if list.plugins.is_empty() {
@@ -106,7 +106,8 @@ pub(crate) fn parse(file: &Path, text: &[u8]) -> Result<NetworkList, NetError> {
     Ok(list)
 }
 
-/// Reads one configuration with the plugins that a list has in a directory of its name beside it (CNI 1.1.0, `loadOnlyInlinedPlugins`).
+/// Reads one configuration, including the plugins in the directory beside it with the list's name (CNI 1.1.0,
+/// `loadOnlyInlinedPlugins`).
 fn whole(dir: &Path, file: &Path, text: &[u8]) -> Result<NetworkList, NetError> {
     let (mut list, has_directory) = listed(file, text)?;
     let beside = dir.join(&list.name);
@@ -130,7 +131,8 @@ fn object(file: &Path, text: &[u8]) -> Result<Map<String, Value>, NetError> {
     })
 }
 
-/// The network of a file, whose plugins may be none, and whether there may be more of them in a directory.
+/// Parses the network of a file. Returns true if more plugins may be in a directory; the list may then be
+/// empty.
 fn listed(file: &Path, text: &[u8]) -> Result<(NetworkList, bool), NetError> {
     let top = object(file, text)?;
     let name = top.get("name").and_then(Value::as_str).unwrap_or_default();
@@ -151,7 +153,7 @@ fn listed(file: &Path, text: &[u8]) -> Result<(NetworkList, bool), NetError> {
     Ok((NetworkList { file, name, version, plugins, disables_gc }, has_directory))
 }
 
-/// A switch, which may be written as a text.
+/// Reads a boolean, also written as a string.
 fn is_true(file: &Path, top: &Map<String, Value>, key: &str) -> Result<bool, NetError> {
     match top.get(key) {
         None => Ok(false),
@@ -184,8 +186,8 @@ fn plugin(file: &Path, place: &str, entry: &Map<String, Value>) -> Result<Map<St
     Ok(entry.clone())
 }
 
-/// Chooses the newest version that both the file (`cniVersion`, and `cniVersions` since 1.1.0) and we know. A file without one is of the
-/// first version, from before there were versions.
+/// Chooses the newest version known to both the file (`cniVersion`, and `cniVersions` since 1.1.0) and us. A
+/// file without a version has the first one, because it predates versions.
 fn version(file: &Path, top: &Map<String, Value>) -> Result<&'static str, NetError> {
     let text = |key: &str, value: &Value| match value {
         Value::String(text) => Ok(text.clone()),
@@ -213,7 +215,7 @@ fn version(file: &Path, top: &Map<String, Value>) -> Result<&'static str, NetErr
     })
 }
 
-/// Checks a name as the CNI specification has it for networks; plugins' types must be such names too.
+/// Checks a name by the CNI specification's rule for networks. Plugin types must match it too.
 fn plain_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-'))

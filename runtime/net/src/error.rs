@@ -1,5 +1,5 @@
-//! Errors of pods' networks. Messages name the file, plugin or link; they never repeat their source, which
-//! callers print as a chain.
+//! Errors of pods' networks. Messages name the file, plugin or link. They never repeat their source, because
+//! callers print the chain.
 
 use std::{io, path::PathBuf, time::Duration};
 
@@ -17,10 +17,10 @@ pub enum NetError {
         /// The problem with the field.
         reason: String,
     },
-    /// No `*.conflist`, `*.conf` or `*.json` is there.
+    /// The directory has no `*.conflist`, `*.conf` or `*.json`.
     #[error("no CNI network configuration in {}", .dir.display())]
     NoConfig {
-        /// The directory that was read.
+        /// The directory.
         dir: PathBuf,
     },
     /// A configuration file cannot be used.
@@ -28,7 +28,7 @@ pub enum NetError {
     Config {
         /// The file.
         file: PathBuf,
-        /// The key, or the line, that is wrong.
+        /// The wrong key or line.
         place: String,
         /// The problem there.
         reason: String,
@@ -43,14 +43,14 @@ pub enum NetError {
         /// The system's error.
         source: io::Error,
     },
-    /// The configuration names a plugin whose binary is not there.
-    #[error("CNI configuration {} needs plugin {plugin:?}, which is not in {dirs}", .file.display())]
+    /// A configured plugin has no binary.
+    #[error("CNI configuration {} needs plugin {plugin:?}, not found in {dirs}", .file.display())]
     PluginMissing {
         /// The plugin's type.
         plugin: String,
-        /// The file that names it.
+        /// The configuration file.
         file: PathBuf,
-        /// The directories that were searched, joined by ':'.
+        /// The searched directories, joined by ':'.
         dirs: String,
     },
     /// The plugin could not be run, or its pipes broke.
@@ -60,7 +60,7 @@ pub enum NetError {
         plugin: String,
         /// The CNI command.
         command: &'static str,
-        /// The step that failed.
+        /// The failed step.
         action: &'static str,
         /// The system's error.
         source: io::Error,
@@ -72,7 +72,7 @@ pub enum NetError {
         plugin: String,
         /// The CNI command.
         command: &'static str,
-        /// The time it had.
+        /// The time limit.
         after: Duration,
     },
     /// The plugin reported an error.
@@ -87,7 +87,7 @@ pub enum NetError {
         /// The plugin's message, with its details or the head of its stderr.
         message: String,
     },
-    /// The plugin succeeded but its answer is not what CNI says.
+    /// The plugin succeeded, but its answer breaks the CNI specification.
     #[error("CNI plugin {plugin} {command}: {reason}")]
     PluginAnswer {
         /// The plugin's type.
@@ -97,10 +97,10 @@ pub enum NetError {
         /// The problem with the answer, with its first bytes.
         reason: String,
     },
-    /// The network namespace could not be made, entered or removed.
+    /// The network namespace could not be created, entered or removed.
     #[error("network namespace {}: cannot {action}", .path.display())]
     Netns {
-        /// The step that failed.
+        /// The failed step.
         action: &'static str,
         /// The path of the namespace's mount.
         path: PathBuf,
@@ -115,17 +115,17 @@ pub enum NetError {
         /// The kernel's answer.
         source: rtnetlink::Error,
     },
-    /// A tap could not be made.
+    /// A tap could not be created.
     #[error("tap {name}: cannot {action}")]
     Tap {
         /// The tap's name.
         name: String,
-        /// The step that failed.
+        /// The failed step.
         action: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// An interface that the plugins left in the namespace cannot be given to a VM.
+    /// An interface left by the plugins does not work for a VM.
     #[error("interface {name}: {reason}")]
     Interface {
         /// The interface's name in the namespace.
@@ -136,14 +136,15 @@ pub enum NetError {
     /// The settings of the pod's namespace could not be read.
     #[error("cannot read {what} in the pod's network namespace")]
     Settings {
-        /// The part that could not be read.
+        /// The unreadable part.
         what: &'static str,
         /// The system's error.
         source: io::Error,
     },
-    /// Plugins left settings in the namespace that the VM would not have, and the configuration refuses such a pod.
+    /// Plugins left settings in the namespace. The VM would run without them, and the configuration refuses
+    /// such a pod.
     #[error(
-        "CNI plugins left settings on the node that do not reach a VM, and cni.settings = {policy:?} refuses such a pod: {left}"
+        "CNI plugins left settings on the node without effect in a VM, and cni.settings = {policy:?} refuses such a pod: {left}"
     )]
     SettingsRefused {
         /// The settings, each with its plugin.
@@ -151,13 +152,13 @@ pub enum NetError {
         /// The policy's name in the configuration.
         policy: &'static str,
     },
-    /// Nobody has said in time whether a pod could have a network.
+    /// CNI's files and plugins have not answered in time.
     #[error("CNI's files and plugins have not answered for {0:?}")]
     Silent(Duration),
     /// The disk with CNI's files does not answer.
     #[error(transparent)]
     Hanging(#[from] PoolError),
-    /// Setup failed, and so did undoing it: parts of the network may be left on the node.
+    /// Setup failed, and so did undoing it. Parts of the network may be left on the node.
     #[error("setup failed and could not be undone ({undo})")]
     Undo {
         /// The failure of setup.
@@ -169,8 +170,8 @@ pub enum NetError {
 }
 
 impl NetError {
-    /// Whether a plugin's DEL has failed since there was nothing to remove. Plugins have a code for it and use words all the same, which
-    /// containerd looks for, too.
+    /// Returns true if a plugin's DEL failed only because there was nothing to remove. The specification has
+    /// a code for this, but many plugins use only words. containerd matches the same words.
     pub(crate) fn says_gone(&self, has_netns: bool) -> bool {
         const UNKNOWN_CONTAINER: u32 = 3;
         match self {
@@ -182,7 +183,7 @@ impl NetError {
         }
     }
 
-    /// Puts this error and its causes on one line, for a place where an error becomes part of another.
+    /// Formats this error and its causes on one line, for use inside another error.
     pub(crate) fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut next = std::error::Error::source(self);

@@ -1,5 +1,5 @@
-//! Entry points for `tests/fuzz`: the parsers of operators' files and plugins' answers. Nothing else may call
-//! them.
+//! Entry points for `tests/fuzz`: the parsers of operators' files and plugins' answers. Only fuzz targets may
+//! call them.
 
 use std::path::Path;
 

@@ -11,13 +11,13 @@ pub struct PodNetwork {
     pub netns: PathBuf,
     /// The interfaces, in the order of the guest's network slots; at most 4.
     pub interfaces: Vec<PodInterface>,
-    /// The routes, in an order in which they can be added: routes to the link first.
+    /// The routes, ordered for adding them one by one: routes to the link first.
     pub routes: Vec<PodRoute>,
     /// The permanent neighbours.
     pub neighbours: Vec<PodNeighbour>,
     /// The pod's addresses as the plugins reported them, primary first.
     pub ips: Vec<IpAddr>,
-    /// The settings that plugins left in the namespace.
+    /// The settings left by plugins in the namespace.
     pub settings: PodSettings,
 }
 
@@ -26,7 +26,7 @@ pub struct PodNetwork {
 pub struct PodInterface {
     /// The plugins' name for the interface ("eth0").
     pub name: String,
-    /// The MAC, which the guest's interface takes over.
+    /// The MAC, copied to the guest's interface.
     pub mac: [u8; 6],
     /// The MTU in bytes, without the Ethernet header.
     pub mtu: u16,

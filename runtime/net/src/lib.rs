@@ -1,4 +1,5 @@
-//! A pod's network: its namespace, the CNI plugins that fill it, and the taps that carry it to the VM.
+//! A pod's network: its namespace, the CNI plugins configuring it, and the taps carrying its frames to the
+//! VM.
 //!
 //! ```text
 //!   host                 │ the pod's network namespace                    │ VM
@@ -6,13 +7,14 @@
 //!                        │      eth0 ◄── redirect: tc ingress ── tap0     │ (eth0's MAC and addresses)
 //! ```
 //!
-//! Start at [`Cni`] (`cni.rs`). Below that, `config` finds the network's plugins, `plugin` runs one,
-//! `chain` runs them all, `cache` remembers what was run, `netns` makes the namespace (`spares` has some that wait), and `attach`
-//! joins the interfaces there to taps and reads the addresses, routes and neighbours. `settings` finds what else
-//! plugins left there. Beside that, `pod_ranges` makes a configuration from a template (`template`).
+//! Start at [`Cni`] (`cni.rs`). Below it, `config` finds the network's plugins, `plugin` runs one and `chain`
+//! runs them all. `cache` records them for DEL. `netns` creates the namespace, and `spares` holds some
+//! created in advance. `attach` joins the interfaces to taps and reads the addresses, routes and neighbours.
+//! `settings` finds all other settings left by plugins. `pod_ranges` writes a configuration from a template
+//! (`template`).
 //!
-//! This crate never touches a link, address or rule of the host's own namespace: that is the plugins'
-//! work. Unsafe code is in `tap` alone, since no safe crate opens a tap with a virtio-net header.
+//! This crate never touches a link, address or rule of the host's own namespace: this is the plugins' work.
+//! Unsafe code is only in `tap`, because no safe crate opens a tap with a virtio-net header.
 
 #![deny(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! Makes, enters and removes network namespaces that outlive their makers. Owns their mounts and the loopback
-//! link, which every pod needs; all else in a namespace is for others.
+//! Creates, enters and removes network namespaces. They outlive their creators. Owns their mounts and the
+//! loopback link, because every pod needs it; everything else in a namespace belongs to other modules.
 //!
-//! A namespace belongs to a thread, so each job here gets a thread of its own, which ends with it; no
-//! thread of the daemon's runtime ever leaves the host's namespace.
+//! A namespace belongs to a thread, so each job here gets its own thread and ends with it. No thread of the
+//! daemon's runtime ever leaves the host's namespace.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -28,10 +28,11 @@ use crate::NetError;
 /// The loopback's index is 1 in every network namespace.
 const LOOPBACK: u32 = 1;
 
-/// Makes a namespace with its loopback up, held by a bind mount at `path`, whose folder is made if absent.
+/// Creates a namespace with its loopback up, held by a bind mount at `path`. Creates the parent folder if
+/// absent.
 ///
 /// # Errors
-/// If `path` exists, or the caller may not make namespaces or mounts. Nothing is left behind then.
+/// If `path` exists, or the caller may not create namespaces or mounts. Nothing is left behind then.
 pub(crate) async fn create(path: &Path) -> Result<(), NetError> {
     let at = path.to_owned();
     on_thread(path, move || {
@@ -44,11 +45,11 @@ pub(crate) async fn create(path: &Path) -> Result<(), NetError> {
     .await
 }
 
-/// Makes a namespace with its loopback up that has no name yet and goes with its descriptor, and runs `work` in it. Errors name `folder`,
-/// where it may get a name.
+/// Creates a namespace without a name and with its loopback up, and runs `work` in it. It ends with its
+/// descriptor. Errors name `folder`, the directory of its later name.
 ///
 /// # Errors
-/// If the caller may not make namespaces, and any error of `work`.
+/// If the caller may not create namespaces, and any error of `work`.
 pub(crate) async fn unnamed<T, W, F>(folder: &Path, work: W) -> Result<(File, T), NetError>
 where
     T: Send + 'static,
@@ -68,10 +69,10 @@ where
     .await
 }
 
-/// Gives a namespace the name `path`, by a bind mount there, whose folder is made if absent.
+/// Gives a namespace the name `path` by a bind mount. Creates the parent folder if absent.
 ///
 /// # Errors
-/// If `path` exists, or the caller may not make mounts. Nothing is left behind then.
+/// If `path` exists, or the caller may not create mounts. Nothing is left behind then.
 pub(crate) async fn name(netns: File, path: &Path) -> Result<(), NetError> {
     let at = path.to_owned();
     on_thread(path, move || {
@@ -81,7 +82,7 @@ pub(crate) async fn name(netns: File, path: &Path) -> Result<(), NetError> {
     .await
 }
 
-/// Makes the file of `at`, and of its folder what it has to be, and does `work`, after whose failure nothing is there.
+/// Creates the file `at` and its shared folder, then does `work`. Removes the file if `work` fails.
 fn with_file(at: &Path, work: impl FnOnce() -> Result<(), NetError>) -> Result<(), NetError> {
     if let Some(folder) = at.parent() {
         pass(Point::NetnsFolder)
@@ -103,8 +104,8 @@ fn with_file(at: &Path, work: impl FnOnce() -> Result<(), NetError>) -> Result<(
     })
 }
 
-/// Makes the folder a shared mount of its own, as `ip netns` does when it first needs it: were it done later,
-/// over our mounts, those below could not be reached and unmounted any more.
+/// Makes the folder a shared mount of its own, as `ip netns` does on first use. If `ip netns` did it later,
+/// over our mounts, they would be hidden and could never be unmounted.
 fn make_shared(folder: &Path) -> nix::Result<()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -150,7 +151,7 @@ where
     .await
 }
 
-/// Unmounts and removes `path`. A path that is not there, or not mounted, is no error.
+/// Unmounts and removes `path`. Succeeds if it is absent or not mounted.
 pub(crate) async fn remove(path: &Path) -> Result<(), NetError> {
     let at = path.to_owned();
     on_thread(path, move || {
@@ -167,12 +168,13 @@ pub(crate) async fn remove(path: &Path) -> Result<(), NetError> {
     .await
 }
 
-/// Whether a namespace is mounted at `path`. A plain file, left when making one was cut short, does not count.
+/// Returns true if a namespace is mounted at `path`. A plain file does not count: it is the leftover of an
+/// interrupted creation.
 pub(crate) fn exists(path: &Path) -> bool {
     nix::sys::statfs::statfs(path).is_ok_and(|s| s.filesystem_type() == nix::sys::statfs::NSFS_MAGIC)
 }
 
-/// Gives `work` a netlink connection of the namespace that the calling thread is in.
+/// Gives `work` a netlink connection in the calling thread's namespace.
 fn with_netlink<T, W, F>(at: &Path, work: W) -> Result<T, NetError>
 where
     W: FnOnce(Handle) -> F,

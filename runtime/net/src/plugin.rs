@@ -24,12 +24,13 @@ use tokio::{
 
 use crate::{NetError, error::head};
 
-/// The largest answer that is read; real ones are a few KiB.
+/// Bytes of the largest accepted answer; real ones are a few KiB.
 const STDOUT_BYTES_MAX: u64 = 1 << 20;
-/// How much of stderr is kept, for errors; the rest is read and dropped so that the plugin cannot block.
+/// Most bytes kept of stderr, for errors. The rest is read and dropped so the plugin cannot block.
 const STDERR_BYTES_MAX: u64 = 4 << 10;
 
-/// How often a plugin whose file is being written is tried again, and after how long; libcni has the same numbers.
+/// How often and after what delay a plugin is retried while its file is being written. libcni uses the same
+/// numbers.
 const BUSY_TRIES: usize = 5;
 pub(crate) const BUSY_WAIT: Duration = Duration::from_secs(1);
 
@@ -48,9 +49,9 @@ pub(crate) struct Call<'a> {
     pub(crate) stdin: &'a Map<String, Value>,
     /// Most time for the run.
     pub(crate) time_max: Duration,
-    /// Most descriptors that the plugin may open; `None` for as many as this process.
+    /// Most descriptors for the plugin; `None` for this process's own limit.
     pub(crate) open_files_max: Option<u64>,
-    /// The time until a plugin whose file is being written is tried again.
+    /// The delay before a plugin is tried again if its file is being written.
     pub(crate) busy_wait: Duration,
 }
 
@@ -66,12 +67,12 @@ impl Call<'_> {
         if !status.success() {
             return Err(self.failure(status, &stdout, &stderr));
         }
-        // Other commands have no answer, and plugins that say something all the same have succeeded.
+        // Other commands have no answer. A plugin printing something anyway has still succeeded.
         if self.command != "ADD" || stdout.iter().all(u8::is_ascii_whitespace) {
             return Ok(Value::Null);
         }
         match serde_json::from_slice(&stdout) {
-            // As libcni reads it.
+            // As in libcni.
             Ok(Value::Null) => Ok(Map::new().into()),
             Ok(answer) => Ok(answer),
             Err(error) => {
@@ -81,7 +82,7 @@ impl Call<'_> {
         }
     }
 
-    /// Makes the error of an answer that was JSON but is wrong.
+    /// Builds the error for an answer of valid JSON with wrong content.
     pub(crate) fn answer(&self, reason: String) -> NetError {
         NetError::PluginAnswer { plugin: self.plugin.to_owned(), command: self.command, reason }
     }
@@ -102,13 +103,14 @@ impl Call<'_> {
             _ => {}
         }
         let mut child = self.spawned().await.map_err(io("run it"))?;
-        // Armed until the plugin has ended by itself: an early return kills the whole group.
+        // Armed until the plugin has ended by itself. An early return kills the whole group.
         let mut group = ProcessGroup(child.id());
         let mut stdin = child.stdin.take().expect("stdin was piped");
         let stdout = child.stdout.take().expect("stdout was piped");
         let stderr = child.stderr.take().expect("stderr was piped");
         let feed = async move {
-            // A plugin need not read all of its input; if it should have, its own error says so.
+            // A plugin need not read all its input. If the missing part matters, the plugin reports its own
+            // error.
             let _ = stdin.write_all(&input).await;
         };
         let ended = timeout(self.time_max, async {
@@ -133,7 +135,8 @@ impl Call<'_> {
         Ok((status, stdout, stderr.map_or_else(|_| Vec::new(), |(kept, _)| kept)))
     }
 
-    /// Runs the plugin, again after a while where its file is being written: network add-ons put new ones in place of old ones.
+    /// Starts the plugin, with retries while its file is being written: network add-ons replace plugins in
+    /// place.
     async fn spawned(&self) -> std::io::Result<Child> {
         for _ in 0..BUSY_TRIES {
             match self.spawn() {
@@ -160,7 +163,7 @@ impl Call<'_> {
             && let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok())
         {
             let limit = Rlimit { current: Some(most), maximum: getrlimit(Resource::Nofile).maximum };
-            // A plugin that has ended already needs none.
+            // A plugin already ended needs no limit.
             let _ = prlimit(rustix::process::Pid::from_raw(pid), Resource::Nofile, limit);
         }
         Ok(child)
@@ -198,12 +201,12 @@ fn meaning(code: u32) -> Option<&'static str> {
         7 => "the configuration is invalid",
         11 => "try again later",
         50 => "the plugin is not available",
-        51 => "the plugin is not available, and pods that run may have lost their connections",
+        51 => "the plugin is not available, and running pods may have lost their connections",
         _ => return None,
     })
 }
 
-/// Reads to the end, keeps the first `max` bytes, and returns them and whether there were more.
+/// Reads to the end and keeps the first `max` bytes. The flag is true if there were more.
 async fn bounded(mut from: impl AsyncRead + Unpin, max: u64) -> std::io::Result<(Vec<u8>, bool)> {
     let mut kept = Vec::new();
     (&mut from).take(max).read_to_end(&mut kept).await?;
@@ -211,13 +214,13 @@ async fn bounded(mut from: impl AsyncRead + Unpin, max: u64) -> std::io::Result<
     Ok((kept, dropped > 0))
 }
 
-/// A plugin's process group, killed when dropped unless disarmed.
+/// A plugin's process group. Dropping it kills the group unless disarmed.
 struct ProcessGroup(Option<u32>);
 
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         if let Some(id) = self.0.and_then(|id| i32::try_from(id).ok()) {
-            // Its members may all have ended in this moment: then there is nobody to kill.
+            // All members may have ended just now. Then nothing is left to kill.
             let _ = killpg(Pid::from_raw(id), Signal::SIGKILL);
         }
     }

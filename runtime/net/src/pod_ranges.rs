@@ -1,5 +1,5 @@
-//! Saves the node's ranges of pod addresses, as the kubelet sends them, and makes a CNI configuration of them by
-//! a template. Owns both files; for nodes where no network add-on puts a configuration there.
+//! Saves the node's pod address ranges from the kubelet and writes a CNI configuration for them from a
+//! template. Owns both files. It is for nodes without a network add-on writing the configuration.
 
 use std::{
     collections::HashMap,
@@ -15,13 +15,13 @@ use crate::{
     template::{self, Value},
 };
 
-/// Name of the configuration that is made here.
+/// Name of the generated configuration.
 const FILE_NAME: &str = "10-podvisor.conflist";
 
-/// Bytes of the largest template that is read.
+/// Bytes of the largest accepted template.
 const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
 
-/// The files that the ranges go to.
+/// The files for the ranges.
 #[derive(Clone, Debug)]
 pub struct PodRanges {
     conf_dir: PathBuf,
@@ -30,18 +30,19 @@ pub struct PodRanges {
 }
 
 impl PodRanges {
-    /// Makes configurations in `conf_dir` if there is a template, and saves the ranges in the file `saved`.
+    /// Generates configurations in `conf_dir` if there is a template, and saves the ranges in the file
+    /// `saved`.
     #[must_use]
     pub fn new(conf_dir: PathBuf, template: Option<PathBuf>, saved: PathBuf) -> Self {
         Self { conf_dir, template, saved }
     }
 
-    /// Takes the ranges, primary first: each an address, a slash and a length. If somebody else has put a
-    /// configuration into the directory, none is made.
+    /// Stores the ranges, primary first: each an address, a slash and a length. If the directory already has
+    /// a configuration from elsewhere, none is written.
     ///
     /// # Errors
-    /// The template cannot be read or parsed, or makes no CNI configuration; or a file cannot be written. The
-    /// configuration in use has not changed then.
+    /// The template cannot be read or parsed, or does not give a CNI configuration; or a file cannot be
+    /// written. The configuration in use has not changed then.
     pub fn set(&self, ranges: &[String]) -> Result<(), NetError> {
         if let Some(template) = &self.template {
             let target = self.conf_dir.join(FILE_NAME);
@@ -55,7 +56,7 @@ impl PodRanges {
         replace(&self.saved, &format!("{}\n", ranges.join(",")))
     }
 
-    /// Returns the ranges that were set last, if any.
+    /// Returns the last stored ranges, if any.
     #[must_use]
     pub fn get(&self) -> Vec<String> {
         let text = fs::read_to_string(&self.saved).unwrap_or_default();
@@ -63,7 +64,7 @@ impl PodRanges {
     }
 }
 
-/// Makes the configuration of these ranges by the template.
+/// Fills the template with these ranges.
 fn configuration(template: &Path, target: &Path, ranges: &[String]) -> Result<String, NetError> {
     let failed = |source| NetError::File { action: "read", path: template.to_owned(), source };
     let length = fs::metadata(template).map_err(failed)?.len();
@@ -82,12 +83,12 @@ fn configuration(template: &Path, target: &Path, ranges: &[String]) -> Result<St
         place: format!("line {}", wrong.line),
         reason: wrong.reason,
     })?;
-    // A configuration that does not work here must not become the node's.
+    // An invalid configuration must not become the node's.
     config::parse(target, text.as_bytes())?;
     Ok(text)
 }
 
-/// Writes a file whole or not at all; a file that has the text already is left alone.
+/// Writes a file atomically, unless it already has this text.
 fn replace(path: &Path, text: &str) -> Result<(), NetError> {
     let failed = |source| NetError::File { action: "write", path: path.to_owned(), source };
     if fs::read_to_string(path).is_ok_and(|found| found == text) {

@@ -1,5 +1,5 @@
-//! Reads the answer to ADD: leniently, since plugins differ, but nothing that is used later goes unchecked. Owns
-//! the result's form.
+//! Reads the answer to ADD. Parsing is lenient, because plugins differ, but every value used later is
+//! checked. Owns the result's form.
 
 use std::net::IpAddr;
 
@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::config::VERSIONS;
 
-/// The versions whose results have an address of each family and nothing of interfaces.
+/// The versions whose results have one address per family and no interfaces.
 const OLD: [&str; 2] = ["0.1.0", "0.2.0"];
 
-/// The parts of a CNI result that a pod needs.
+/// The parts of a CNI result needed by a pod.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct CniResult {
@@ -30,7 +30,7 @@ struct Interface {
     name: String,
     #[serde(deserialize_with = "or_default")]
     sandbox: String,
-    /// The socket of an interface that no kernel has (1.1.0).
+    /// The socket of an interface outside the kernel (1.1.0).
     #[serde(rename = "socketPath", deserialize_with = "or_default")]
     socket_path: String,
 }
@@ -40,7 +40,7 @@ struct Interface {
 struct Ip {
     #[serde(deserialize_with = "or_default")]
     address: String,
-    /// Plugins of 2017 have -1 here for none.
+    /// Plugins of 2017 write -1 here for none.
     interface: Option<i64>,
 }
 
@@ -52,18 +52,20 @@ struct OldIp {
     ip: String,
 }
 
-/// The parts of ADD's result that the pod needs, checked.
+/// The checked parts of ADD's result.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct AddResult {
     /// Names of the interfaces inside the pod's namespace.
     pub(crate) interfaces: Vec<String>,
-    /// Names of interfaces that are sockets, which no VM is given.
+    /// Names of socket interfaces. VMs do not get them.
     pub(crate) sockets: Vec<String>,
-    /// The pod's addresses, in the plugins' order, but for the first one, which is of IPv4 where there is one.
+    /// The pod's addresses in the plugins' order, except for the first: it is an IPv4 address if there is
+    /// one.
     pub(crate) ips: Vec<IpAddr>,
 }
 
-/// Reads the last plugin's answer, which has a version. `first` is the pod's first interface. The error says what is wrong with it.
+/// Reads the last plugin's answer; its version is set. `first` is the pod's first interface. The error
+/// describes the problem with the answer.
 pub(crate) fn read(answer: &Value, first: &str) -> Result<AddResult, String> {
     let version = answer["cniVersion"].as_str().unwrap_or_default();
     if !VERSIONS.contains(&version) {
@@ -74,7 +76,7 @@ pub(crate) fn read(answer: &Value, first: &str) -> Result<AddResult, String> {
         true => old_addresses(&result)?,
         false => addresses(&result, first)?,
     };
-    // As other runtimes choose the one that is a pod's address for those who know of one only.
+    // As in other runtimes, for clients knowing only one address of a pod.
     if let Some(at) = found.iter().position(IpAddr::is_ipv4) {
         found[..=at].rotate_right(1);
     }
@@ -93,14 +95,15 @@ fn old_addresses(result: &CniResult) -> Result<Vec<IpAddr>, String> {
     [&result.ip4, &result.ip6].into_iter().flatten().map(|ip| address(&ip.ip)).collect()
 }
 
-/// The addresses of the first interface, as other runtimes report them; where it has none, those of all.
+/// The addresses of the first interface, as other runtimes report them. If it has none, those of all
+/// interfaces.
 fn addresses(result: &CniResult, first: &str) -> Result<Vec<IpAddr>, String> {
     let (mut of_first, mut of_all) = (Vec::new(), Vec::new());
     for ip in &result.ips {
         let address = address(&ip.address)?;
         let number = ip.interface.and_then(|number| usize::try_from(number).ok());
         let link = number.and_then(|number| result.interfaces.get(number));
-        // An address of one of the host's interfaces (the bridge's, say) is not the pod's.
+        // An address of a host interface, such as the bridge, is not the pod's.
         if link.is_some_and(|link| link.sandbox.is_empty()) {
             continue;
         }
@@ -112,7 +115,7 @@ fn addresses(result: &CniResult, first: &str) -> Result<Vec<IpAddr>, String> {
     Ok(if of_first.is_empty() { of_all } else { of_first })
 }
 
-/// Go's encoders write `null` for what is empty.
+/// Go's encoders write `null` for empty values.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(from: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }

@@ -1,8 +1,8 @@
-//! Turns the kernel's messages about addresses, routes and neighbours into plain values. Owns the choice of those
-//! that the guest gets. Pure: no sockets.
+//! Converts the kernel's messages about addresses, routes and neighbours into plain values, and filters them
+//! for the guest. Pure: no sockets.
 //!
-//! The guest rebuilds the interface as it was left, so connected routes that the kernel made are kept
-//! too: a plugin may have removed or replaced one (ptp does), and the difference must be visible.
+//! The guest rebuilds the interface exactly. Connected routes created by the kernel are therefore kept too: a
+//! plugin may have removed or replaced one (ptp does), and the difference must be visible.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -23,7 +23,7 @@ const TABLE_MAIN: u32 = RouteHeader::RT_TABLE_MAIN as u32;
 /// The guest's interfaces: kernel index to name.
 pub(crate) type Names = BTreeMap<u32, String>;
 
-/// Returns the address with its prefix length, or none if the guest's kernel makes it by itself.
+/// Returns the address with its prefix length, or `None` if the guest's kernel adds it by itself.
 pub(crate) fn address(message: &AddressMessage) -> Option<String> {
     let (mut local, mut peer) = (None, None);
     for attribute in &message.attributes {
@@ -38,7 +38,7 @@ pub(crate) fn address(message: &AddressMessage) -> Option<String> {
     (!link_local(ip)).then(|| format!("{ip}/{}", message.header.prefix_len))
 }
 
-/// Returns the route, or none if the guest should not have it.
+/// Returns the route, or `None` if the guest should not have it.
 pub(crate) fn route(message: &RouteMessage, names: &Names) -> Option<PodRoute> {
     let header = &message.header;
     if header.kind != RouteType::Unicast || header.protocol == RouteProtocol::Ra {
@@ -67,12 +67,12 @@ pub(crate) fn route(message: &RouteMessage, names: &Names) -> Option<PodRoute> {
     })
 }
 
-/// Puts the routes into an order in which they can be added: a gateway must be reachable first.
+/// Sorts the routes for adding them one by one: a gateway must be reachable first.
 pub(crate) fn in_order(routes: &mut [PodRoute]) {
     routes.sort_by_key(|route| !route.gateway.is_empty());
 }
 
-/// Returns the neighbour if it was set by hand.
+/// Returns the neighbour if it is permanent.
 pub(crate) fn neighbour(message: &NeighbourMessage, names: &Names) -> Option<PodNeighbour> {
     if message.header.state != NeighbourState::Permanent {
         return None;

@@ -1,5 +1,5 @@
-//! Network namespaces that wait for pods: made, with their loopback up, and surveyed. Owns which of them a pod may still get. Each
-//! is held by a descriptor alone, so that none outlives the process.
+//! Network namespaces created in advance: with loopback up, and surveyed. Owns the choice of usable ones.
+//! Each is held only by a descriptor, so none outlives the process.
 
 use std::{
     fs::{self, File},
@@ -13,30 +13,31 @@ use crate::{
     settings::{Survey, SysctlFiles},
 };
 
-/// A directory with one directory for each module of the kernel (sysfs-module of Documentation/ABI).
+/// A directory with one subdirectory per kernel module (sysfs-module of Documentation/ABI).
 const MODULES: &str = "/sys/module";
 
 /// A namespace without a name.
 #[derive(Debug)]
 pub(crate) struct Spare {
     pub(crate) netns: File,
-    /// The settings that it was made with, before any plugin.
+    /// The namespace's settings before any plugin.
     pub(crate) fresh: Survey,
     pub(crate) files: SysctlFiles,
-    /// Links of [`MODULES`] before that: a module that was loaded since has its sysctls in the namespace, and they are not in the survey.
+    /// Link count of [`MODULES`] before the survey. A module loaded since then adds sysctls to the namespace,
+    /// and the survey lacks them.
     modules: u64,
 }
 
-/// The namespaces that wait.
+/// The spare namespaces.
 #[derive(Debug, Default)]
 pub(crate) struct Spares {
     waiting: Mutex<Vec<Spare>>,
-    /// Files of pods' namespaces that nobody reads any more.
+    /// Sysctl files of pods' namespaces no longer needed.
     read: Mutex<Vec<SysctlFiles>>,
 }
 
 impl Spare {
-    /// Makes one. Errors name `folder`, where it may get a name.
+    /// Creates a spare. Errors name `folder`, the directory of its later name.
     pub(crate) async fn make(folder: &Path) -> Result<Spare, NetError> {
         let modules = modules();
         let taking = |handle| Survey::take(handle, SysctlFiles::default());
@@ -46,7 +47,7 @@ impl Spare {
 }
 
 impl Spares {
-    /// Takes a namespace for a pod, the one that is read the fastest; those that are no good any more are ended.
+    /// Takes the spare fastest to survey for a pod, and drops unusable ones.
     pub(crate) fn take(&self) -> Option<Spare> {
         let mut waiting = lock(&self.waiting);
         if !waiting.is_empty() {
@@ -57,12 +58,12 @@ impl Spares {
         Some(waiting.swap_remove(best))
     }
 
-    /// Takes files that nobody reads any more, and that are closed later, since a pod starts now.
+    /// Keeps unneeded files to be closed later, because a pod is starting now.
     pub(crate) fn put_away(&self, files: SysctlFiles) {
         lock(&self.read).push(files);
     }
 
-    /// Closes the files that were put away.
+    /// Closes these files.
     pub(crate) fn close_files(&self) {
         lock(&self.read).clear();
     }
@@ -71,7 +72,7 @@ impl Spares {
         lock(&self.waiting).push(spare);
     }
 
-    /// Ends those that are too many.
+    /// Drops surplus spares.
     pub(crate) fn truncate(&self, most: usize) {
         lock(&self.waiting).truncate(most);
     }
@@ -85,7 +86,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Links of the directory of modules, of which each loaded one adds one. A kernel without modules has always as many.
+/// Link count of the modules directory. Each loaded module adds one link. On a kernel without modules it
+/// never changes.
 fn modules() -> u64 {
     fs::metadata(MODULES).map_or(0, |modules| modules.nlink())
 }

@@ -1,4 +1,4 @@
-//! A pod's network as asked for. Owns the checks that make names safe to pass on to plugins.
+//! The requested network of a pod. Owns the checks that make names safe for plugins.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 
 use crate::NetError;
 
-/// Bytes of the longest pod id, name, namespace or uid; Kubernetes' own names have at most 253.
+/// Most bytes of a pod's id, name, namespace or uid. Kubernetes' own names have at most 253.
 const NAME_BYTES_MAX: usize = 253;
 
-/// One pod's network as asked for. Serialized into the cache, so that a later DEL passes the same.
+/// One pod's requested network. It is serialized into the cache, so a later DEL passes the same values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PodNetworkSpec {
@@ -32,15 +32,15 @@ pub struct PodNetworkSpec {
     /// The pod's name servers, for plugins with the `dns` capability.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns: Option<Dns>,
-    /// The cgroup that the pod's is in, for plugins with the `cgroupPath` capability.
+    /// The parent cgroup of the pod's, for plugins with the `cgroupPath` capability.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cgroup_parent: String,
-    /// The pod's annotations, for plugins with the capability that passes them.
+    /// The pod's annotations, for plugins with the capability for them.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Cache files of earlier versions have `null` where a mapping names no address of the host.
+/// Cache files of earlier versions have `null` for a mapping without a host address.
 fn without_nulls<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PortMapping>, D::Error> {
     let mut mappings = Vec::<Map<String, Value>>::deserialize(from)?;
     for mapping in &mut mappings {
@@ -50,7 +50,7 @@ fn without_nulls<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<PortMapping>,
 }
 
 impl PodNetworkSpec {
-    /// Refuses what would change the meaning of a path, an environment variable or `CNI_ARGS`.
+    /// Refuses values able to change the meaning of a path, an environment variable or `CNI_ARGS`.
     pub(crate) fn check(&self) -> Result<(), NetError> {
         let bad = |field, reason: &str| Err(NetError::Spec { field, reason: reason.to_owned() });
         let id = &self.pod_id;

@@ -29,10 +29,10 @@ nix::ioctl_readwrite_bad!(
 );
 nix::ioctl_write_ptr!(tun_set_vnet_header_size, b'T', 216, libc::c_int);
 
-/// Makes a new tap named `name` and returns the descriptor that carries its frames: one queue,
-/// non-blocking, each frame behind a virtio-net header of 12 bytes. The tap goes when the descriptor does.
+/// Creates a new tap named `name` and returns the descriptor for its frames: one queue, non-blocking, a
+/// virtio-net header of 12 bytes before each frame. The tap ends with the descriptor.
 ///
-/// The offloads are left off: the VMM sets them when its guest has said what it can take.
+/// The offloads stay off: the VMM sets them when its guest has reported its own.
 ///
 /// # Errors
 /// If the name is taken or too long, or the host's kernel has no taps.
@@ -51,7 +51,8 @@ pub(crate) fn create(name: &str) -> Result<OwnedFd, NetError> {
     Ok(tun.into())
 }
 
-/// The `ifreq` for a new single-queue tap, or none if the name does not fit with its final zero.
+/// Builds the `ifreq` for a new single-queue tap. Returns `None` if the name does not fit with its final
+/// zero.
 fn request(name: &str) -> Option<libc::ifreq> {
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | libc::IFF_TUN_EXCL;
     let mut ifr_name = [0; libc::IFNAMSIZ];
@@ -67,14 +68,14 @@ fn request(name: &str) -> Option<libc::ifreq> {
 }
 
 fn set_iff(tun: &File, request: &mut libc::ifreq) -> io::Result<()> {
-    // SAFETY: `tun` is open, and `request` is a whole, initialised ifreq, borrowed for us alone, that
-    // outlives the call; the kernel reads it, writes the name back and touches nothing past it.
+    // SAFETY: `tun` is open, and `request` is a whole, initialised ifreq. We borrow it exclusively, and it
+    // outlives the call. The kernel reads it, writes the name back and touches nothing past it.
     unsafe { tun_set_iff(tun.as_raw_fd(), request) }?;
     Ok(())
 }
 
 fn set_header_size(tun: &File) -> io::Result<()> {
-    // SAFETY: `tun` is open, and the kernel reads one int from a constant that lives for ever.
+    // SAFETY: `tun` is open, and the kernel reads one int from a `'static` constant.
     unsafe { tun_set_vnet_header_size(tun.as_raw_fd(), &VNET_HEADER_BYTES) }?;
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! Fills a template with the node's pod ranges. Owns the language; pure: no files, which are `pod_ranges.rs`'s.
+//! Fills a template with the node's pod ranges. Owns the language. Pure: `pod_ranges.rs` handles the files.
 //!
-//! The language is the part of Go's templates that CNI templates of other runtimes use:
+//! The language is a subset of Go's templates, as used by CNI templates of other runtimes:
 //!
 //! ```text
 //!   {{.PodCIDR}}                                  a value: `.Name`, `.`, `$variable`
@@ -44,7 +44,7 @@ pub(crate) struct TemplateError {
     pub(crate) reason: String,
 }
 
-/// Fills the template: `.Name` gives the field of that name.
+/// Fills the template. `.Name` returns the field of this name.
 pub(crate) fn fill(template: &str, fields: &HashMap<&str, Value>) -> Result<String, TemplateError> {
     let mut parser = Parser { tokens: split(template)?.into_iter().peekable(), depth: 0 };
     let block = parser.block()?;
@@ -107,7 +107,7 @@ enum Expression {
     Variable(String),
 }
 
-/// Nodes up to the template's end, or to the action that closes them.
+/// Nodes up to the template's end, or to their closing action.
 struct Block {
     nodes: Vec<Node>,
     closing: Option<Closing>,
@@ -156,7 +156,7 @@ impl Parser {
         Ok(Block { nodes, closing: None })
     }
 
-    /// Parses the nodes between the action that opens a block and its end, and those after an `else`.
+    /// Parses a block's nodes up to its end, and those after an `else`.
     fn branches(&mut self, line: usize) -> Result<(Vec<Node>, Vec<Node>), TemplateError> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
@@ -212,7 +212,7 @@ fn is_variable(text: &str) -> bool {
 
 struct Scope<'a> {
     fields: &'a HashMap<&'a str, Value>,
-    /// The items of the ranges around, innermost last.
+    /// The items of the enclosing ranges, innermost last.
     dot: Vec<Value>,
     /// The variables of those ranges, innermost last.
     variables: Vec<(String, Value)>,
@@ -257,7 +257,7 @@ impl Scope<'_> {
         Ok(())
     }
 
-    /// Enters one round of a range. The last name is the item's, a name before it the index's.
+    /// Enters one iteration of a range. The last name is the item's; a name before it is the index's.
     fn enter(&mut self, names: &[String], index: usize, item: &str) {
         let item = Value::Text(item.to_owned());
         for (place, name) in names.iter().rev().enumerate() {

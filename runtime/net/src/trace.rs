@@ -1,4 +1,4 @@
-//! Traces of pods' networks, found by the names of files. Owns what such a name looks like; removes nothing.
+//! Traces of pods' networks, found by file names. Owns the form of these names; removes nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// A trace of a pod's network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkTrace {
-    /// The pod that it is of.
+    /// The pod's id.
     pub pod_id: String,
     /// A namespace's mount, or the file of an ADD.
     pub path: PathBuf,

@@ -357,7 +357,7 @@ async fn plugins_say_whether_they_could_serve_a_pod_since_they_have_a_command_fo
     let error = list("1.1.0", &chained).status(&plugins).await.unwrap_err();
     assert!(matches!(error, NetError::Plugin { code: 51, command: "STATUS", .. }), "{error:?}");
     assert!(
-        error.to_string().contains("no routes (code 51: the plugin is not available, and pods"),
+        error.to_string().contains("no routes (code 51: the plugin is not available, and running pods"),
         "{error}"
     );
     assert_eq!(scripts.calls(), ["STATUS first", "STATUS second"]);
