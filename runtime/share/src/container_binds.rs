@@ -1,5 +1,5 @@
-//! All binds of one container, at `<shared>/<container>/<number>`: made together, undone together. How one bind is made
-//! is `tree.rs`'s.
+//! All binds of one container, at `<shared>/<container>/<number>`: created and removed together. `tree.rs`
+//! makes a single bind.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,14 +18,14 @@ use crate::mount_namespace::MountNamespace;
 use crate::tree::{Kind, Tree};
 use crate::user_namespace;
 
-/// Most mounts on top of each other that are taken away at one place. In order there is one.
+/// Most stacked mounts removed at one place. Normally there is one.
 const STACKED_MAX: usize = 8;
 
-/// Binds each of `binds` to `<shared>/<container>/<its number>`, in `namespace` alone; leaves nothing where one fails.
-/// `shared` must exist, and be the namespace's root.
+/// Binds each of `binds` to `<shared>/<container>/<its number>`, in `namespace` only. Leaves nothing behind
+/// if one fails. `shared` must exist and be the namespace's root.
 ///
 /// # Errors
-/// A path that is not there or cannot be shared, or the kernel's refusal.
+/// A path is missing or cannot be shared, or the kernel refuses.
 pub fn bind_all<'a>(
     namespace: &MountNamespace,
     shared: &Path,
@@ -36,7 +36,7 @@ pub fn bind_all<'a>(
     let numbers: Vec<usize> = binds.iter().map(|(number, _)| *number).collect();
     let bound = bind_each(namespace, shared, container, &binds);
     if bound.is_err() {
-        // The caller gets the first failure; what cannot be undone now goes with the shared directory.
+        // The caller gets the first failure. Anything not undone now goes with the shared directory.
         let _ = unbind_all(Some(namespace), shared, container, numbers.iter().copied())
             .or_else(|_| unbind_all(None, shared, container, numbers));
     }
@@ -49,7 +49,7 @@ fn bind_each(
     container: &str,
     binds: &[(usize, &Bind)],
 ) -> Result<(), ShareError> {
-    // All sources are cloned before anything is made in the shared directory.
+    // All sources are cloned before anything is created in the shared directory.
     let mut user_namespaces = UserNamespaces::default();
     let mut trees: Vec<(usize, Tree)> = Vec::new();
     for (number, bind) in binds {
@@ -75,7 +75,7 @@ fn bind_each(
     namespace.within(&parent, attach).map_err(|source| io_error("mount in", &shared.join(container), source))
 }
 
-/// The user namespaces that map owners. Binds of a container with equal owners share one.
+/// The user namespaces for mapping owners. A container's binds with equal owners share one.
 #[derive(Default)]
 struct UserNamespaces(Vec<(Owners, OwnedFd)>);
 
@@ -93,12 +93,12 @@ impl UserNamespaces {
     }
 }
 
-/// Takes the binds with these numbers away, and their directory. The call is idempotent: a bind that is not there is no
-/// error. The bound files are not touched, whoever still has them open. `namespace` is `None` where the VMM has ended,
-/// and the binds with it.
+/// Removes the binds with these numbers, and their directory. The call is idempotent: a missing bind is no
+/// error. The bound files are not touched, even if they are still open. `namespace` is `None` if the VMM has
+/// ended: its binds have ended too.
 ///
 /// # Errors
-/// The kernel's refusal; some may be left, for another try.
+/// The kernel's refusal. Some binds may be left for another try.
 pub fn unbind_all(
     namespace: Option<&MountNamespace>,
     shared: &Path,
@@ -136,13 +136,13 @@ pub fn unbind_all(
     drop(directory);
     match unlinkat(&parent, container, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        // A guest put something there, which goes with the shared directory.
+        // A guest put something there. It goes with the shared directory.
         Err(Errno::NOTEMPTY) => Ok(()),
         Err(errno) => Err(failed("remove")(errno)),
     }
 }
 
-/// Makes an empty file or directory.
+/// Creates an empty file or directory.
 fn make_point(directory: &OwnedFd, number: usize, kind: Kind) -> rustix::io::Result<()> {
     let name = number.to_string();
     match kind {
@@ -156,7 +156,7 @@ fn open_point(directory: &OwnedFd, number: usize) -> rustix::io::Result<OwnedFd>
     openat(directory, number.to_string(), flags, Mode::empty())
 }
 
-/// Unmounts all that is mounted at the name in the working directory, now, whoever uses it.
+/// Unmounts everything mounted at the name in the working directory, even if it is in use.
 fn detach(name: &str) -> rustix::io::Result<()> {
     for _ in 0..STACKED_MAX {
         match unmount(name, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
@@ -169,7 +169,7 @@ fn detach(name: &str) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Removes an empty file or directory. Where something is still mounted the kernel refuses.
+/// Removes an empty file or directory. The kernel refuses if something is still mounted.
 fn remove_point(directory: &OwnedFd, name: &str) -> rustix::io::Result<()> {
     let removed = match unlinkat(directory, name, AtFlags::empty()) {
         Err(Errno::ISDIR) => unlinkat(directory, name, AtFlags::REMOVEDIR),

@@ -1,17 +1,17 @@
-//! Host paths bound into a pod's shared directory, where its VMM, and nobody else, sees them and serves them to
-//! the guest.
+//! Host paths bound into a pod's shared directory. Only the pod's VMM sees them there and serves them to the
+//! guest.
 //!
 //! | what | where |
 //! |---|---|
-//! | a path to bind, and how | [`Bind`] |
-//! | all binds of a container, made and undone | [`bind_all`], [`unbind_all`] |
+//! | a path to bind, with its options | [`Bind`] |
+//! | all binds of a container, created and removed | [`bind_all`], [`unbind_all`] |
 //! | one bind: cloned, its owners mapped, made read-only, then attached | `tree.rs` |
-//! | the VMM's mount namespace, where binds are attached | [`MountNamespace`] |
-//! | the user namespace that maps owners | `user_namespace.rs` |
+//! | the VMM's mount namespace with the binds | [`MountNamespace`] |
+//! | the user namespace for mapping owners | `user_namespace.rs` |
 //!
 //! The directory is the daemon's own, but a guest may write there through its VMM. So nothing below it is
-//! reached by path: names are looked up one by one from an open directory, and links are never followed.
-//! The mounts below are other people's data, so nothing here removes recursively.
+//! reached by path: names are looked up one by one from an open directory, and links are never followed. The
+//! mounts below hold other people's data, so nothing here removes recursively.
 
 #![deny(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! A VMM's mount namespace, the only place where binds are mounted. The node's own mount table never has them, so that
-//! nothing of the host stays busy because of them, and they end with the VMM at the latest.
+//! A VMM's mount namespace, the only place with the binds. The node's own mount table never has them. So they
+//! keep nothing of the host busy, and they end with the VMM at the latest.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::fs::{CWD, fstat};
 
 use crate::directory::open_directory;
 
-/// The mount namespace of a process whose root is a pod's shared directory.
+/// The mount namespace of a process. Its root is a pod's shared directory.
 #[derive(Debug)]
 pub struct MountNamespace {
     namespace: OwnedFd,
@@ -20,20 +20,20 @@ impl MountNamespace {
     /// Opens the mount namespace of the process with this id.
     ///
     /// # Errors
-    /// The process has ended, or the caller may not look at it.
+    /// The process has ended, or the caller may not access it.
     pub fn of(pid: u32) -> io::Result<MountNamespace> {
         Ok(MountNamespace { namespace: File::open(format!("/proc/{pid}/ns/mnt"))?.into() })
     }
 
-    /// Runs `work` in the namespace, with the namespace's root, on a thread of its own. The root must be `shared`, which
-    /// the caller has opened: any other root is another process's, and refused.
+    /// Runs `work` on its own thread in the namespace, with the namespace's root. The root must be `shared`,
+    /// opened by the caller. Any other root belongs to another process and is refused.
     pub(crate) fn within(
         &self,
         shared: &OwnedFd,
         work: impl FnOnce(OwnedFd) -> rustix::io::Result<()> + Send,
     ) -> io::Result<()> {
         let enter = || {
-            // Root and working directory belong to the whole process until a thread has its own.
+            // Root and working directory are shared by the whole process until a thread gets its own.
             unshare(CloneFlags::CLONE_FS)?;
             setns(self.namespace.as_fd(), CloneFlags::CLONE_NEWNS)?;
             let root = open_directory(CWD, "/")?;

@@ -1,4 +1,4 @@
-//! Finds out whether the host passes on what is mounted below a path later, which `/proc/thread-self/mountinfo` says of
+//! Finds out if the host propagates later mounts below a path. `/proc/thread-self/mountinfo` has this for
 //! each mount. Nothing here changes a mount.
 
 use std::fs;
@@ -7,15 +7,15 @@ use std::os::fd::BorrowedFd;
 
 use rustix::fs::{AtFlags, StatxFlags, statx};
 
-/// Returns whether the mount that the file lies on receives mounts from others, as shared mounts and slaves do.
+/// Returns true if the file's mount receives mounts from others, as shared mounts and slaves do.
 pub(crate) fn receives(file: BorrowedFd<'_>) -> io::Result<bool> {
     let found = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID)?;
     let table = fs::read_to_string("/proc/thread-self/mountinfo")?;
     Ok(listed_as_receiver(&table, found.stx_mnt_id))
 }
 
-/// Returns whether the table lists the mount as shared or as a slave. A line is "id parent major:minor root point options
-/// [optional fields…] - …" (proc_pid_mountinfo(5)).
+/// Returns true if the table lists the mount as shared or as a slave. A line is "id parent major:minor root
+/// point options [optional fields…] - …" (proc_pid_mountinfo(5)).
 fn listed_as_receiver(table: &str, id: u64) -> bool {
     let id = id.to_string();
     let line = table.lines().find(|line| line.split(' ').next() == Some(id.as_str()));

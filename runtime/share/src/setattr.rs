@@ -1,4 +1,4 @@
-//! `mount_setattr(2)`, an unsafe system call that neither nix nor rustix has. `tree.rs` decides which attributes to set.
+//! `mount_setattr(2)`, an unsafe system call missing in nix and rustix. `tree.rs` chooses the attributes.
 
 #![allow(unsafe_code)]
 
@@ -29,11 +29,11 @@ pub(crate) struct Attributes {
     pub(crate) user_namespace: u64,
 }
 
-/// Changes the mount that `tree` is the root of, and with `recursive` all mounts below: all or none.
+/// Changes the mount with root `tree`, and with `recursive` all mounts below it: all or none.
 pub(crate) fn set(tree: BorrowedFd<'_>, recursive: bool, attributes: &Attributes) -> io::Result<()> {
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: `tree` is open, the path is an empty string that lives for ever, and `attributes` is a whole
-    // `struct mount_attr` of the size given, which the kernel only reads.
+    // SAFETY: `tree` is open, the path is a `'static` empty string, and `attributes` is a whole `struct
+    // mount_attr` of the given size. The kernel only reads it.
     let outcome = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,

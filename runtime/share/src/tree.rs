@@ -1,5 +1,6 @@
-//! One bind: the source's mount tree is cloned unattached, its attributes are set, and only then is it attached. So there
-//! is no moment in which a guest could write to a read-only bind. Where it is attached is `container_binds.rs`'s business.
+//! One bind: the source's mount tree is cloned unattached, gets its attributes, and only then is attached. So
+//! a guest can never write to a read-only bind, not even for a moment. `container_binds.rs` chooses the
+//! place.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -21,7 +22,7 @@ pub(crate) enum Kind {
     File,
 }
 
-/// A clone of a source's mount tree, attached nowhere. Dropping an unattached one frees it.
+/// A clone of a source's mount tree, not attached anywhere. Dropping an unattached clone frees it.
 #[derive(Debug)]
 pub(crate) struct Tree {
     root: OwnedFd,
@@ -29,13 +30,13 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Clones the source and sets the clone's attributes. `owners` is the user namespace that maps owners. A source that is not there
-    /// becomes a directory.
+    /// Clones the source and sets the clone's attributes. `owners` is the user namespace for mapping owners.
+    /// A missing source is created as a directory.
     pub(crate) fn clone_of(bind: &Bind, owners: Option<BorrowedFd<'_>>) -> Result<Tree, ShareError> {
         let path = &bind.source;
         let failed = |action| move |source: io::Error| ShareError::Io { action, path: path.clone(), source };
         let source = match open(path) {
-            // As other runtimes do: a hostPath without a type may name what is not there yet.
+            // As in other runtimes: a hostPath without a type may name a missing path.
             Err(Errno::NOENT) => {
                 std::fs::create_dir_all(path).map_err(failed("make the directory of host path"))?;
                 open(path)
@@ -73,12 +74,13 @@ impl Tree {
     }
 }
 
-/// Opens a host path. Opening a device or a pipe as a path has no effect, and the checks are about the very file that is cloned.
+/// Opens a host path. Opening a device or a pipe as a path has no effect. The later checks and the clone use
+/// this same open file.
 fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Maps the owners of the whole tree, or of nothing: files of mounts below have owners, too.
+/// Maps the owners of the whole tree, or of nothing: files on mounts below have owners too.
 fn map_owners(root: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()> {
     let user_namespace = u64::try_from(namespace.as_raw_fd()).map_err(io::Error::other)?;
     setattr::set(root, true, &Attributes { set: setattr::MAPPED, user_namespace, ..Attributes::default() })
@@ -87,11 +89,11 @@ fn map_owners(root: BorrowedFd<'_>, namespace: BorrowedFd<'_>) -> io::Result<()>
 fn set_attributes(root: BorrowedFd<'_>, bind: &Bind) -> io::Result<()> {
     let propagation = match bind.propagation {
         Propagation::Private => setattr::PRIVATE,
-        // A clone of a shared mount is its peer, and would pass mounts back to the host.
+        // A clone of a shared mount is its peer and would propagate mounts back to the host.
         Propagation::HostToContainer => setattr::SLAVE,
     };
-    // No device of the node is opened by its file in a volume, however the volume is mounted on the node: a guest has devices of its own,
-    // and a VMM that was taken over has none.
+    // Device files in a volume never open a device of the node, however the node has mounted the volume. A
+    // guest has its own devices, and a compromised VMM gets none.
     let set = setattr::NO_DEVICES | setattr::NO_SET_USER;
     setattr::set(root, true, &Attributes { set, propagation, ..Attributes::default() })?;
     let read_only = Attributes { set: setattr::READ_ONLY, ..Attributes::default() };
@@ -102,8 +104,8 @@ fn set_attributes(root: BorrowedFd<'_>, bind: &Bind) -> io::Result<()> {
     }
 }
 
-/// Returns the kind of the source, or refuses it: a socket's or a pipe's other end is in the node's kernel, and a device's
-/// number would mean another device in the guest.
+/// Returns the kind of the source, or refuses it. A socket's or a pipe's other end is in the node's kernel. A
+/// device's number would mean another device in the guest.
 fn kind(source: &OwnedFd, path: &Path) -> Result<Kind, ShareError> {
     let found = fstat(source).map_err(|errno| ShareError::Io {
         action: "look at host path",

@@ -1,7 +1,7 @@
 //! User namespaces without processes: `mount_setattr(2)` takes one as a mapping of owners.
 //!
-//! Only a new process makes a user namespace. The process made here is a copy of the daemon that does nothing but wait to
-//! be killed; the unsafe code is the system calls of its short life.
+//! Only a new process creates a user namespace. The process here is a copy of the daemon, doing nothing until
+//! it is killed. The unsafe code is its few system calls.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::bind::Owners;
 
-/// Makes a user namespace with these mappings, which needs privileges.
+/// Creates a user namespace with these mappings. This needs privileges.
 pub(crate) fn make(owners: &Owners) -> io::Result<OwnedFd> {
     let child = Child::start()?;
     let directory = format!("/proc/{}", child.0.as_raw_nonzero());
@@ -30,12 +30,12 @@ impl Child {
     fn start() -> io::Result<Child> {
         let flags = libc::CLONE_NEWUSER | libc::SIGCHLD;
         // SAFETY: without CLONE_VM the child has its own copy of the memory, and no stack is named. Other
-        // threads may have held locks when it was made, so it makes system calls alone, with numbers alone,
-        // and takes and allocates nothing.
+        // threads may have held locks at the time of the clone. So the child makes only system calls, with
+        // only numbers, and takes and allocates nothing.
         let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
         if pid == 0 {
             loop {
-                // SAFETY: as above. The signal ends the child with the thread that made it, should nothing else do.
+                // SAFETY: as above. The signal ends the child with its creating thread, if nothing else does.
                 unsafe {
                     libc::syscall(libc::SYS_prctl, libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
                     libc::syscall(libc::SYS_pause);
@@ -52,7 +52,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // The process stays until it is waited for, and nobody else waits for it.
+        // The process stays until it is waited for, and nothing else waits for it.
         let _ = kill_process(self.0, Signal::KILL);
         let _ = waitpid(Some(self.0), WaitOptions::empty());
     }
