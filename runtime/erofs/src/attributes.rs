@@ -16,7 +16,7 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// Attributes that every kind of node has.
+/// Attributes common to all kinds of nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// Permission, set-id and sticky bits; other bits are ignored.
@@ -25,14 +25,14 @@ pub struct Attributes {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Modification time. EROFS keeps no other.
+    /// Modification time, the only time kept by EROFS.
     pub mtime: Timestamp,
     /// Extended attributes by full name (`user.x`).
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Default for Attributes {
-    /// Owned by root, `0755`, at the epoch: what a parent that no layer names gets.
+    /// The attributes of a parent not named by any layer: owned by root, `0755`, at the epoch.
     fn default() -> Self {
         Attributes { mode: 0o755, uid: 0, gid: 0, mtime: Timestamp::default(), xattrs: BTreeMap::new() }
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::BLOCK_SIZE;
 
-/// Where a regular file's content lies in its layer's blob.
+/// The place of a regular file's content in its layer's blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
     /// Byte offset in the blob, a multiple of 4 KiB.
@@ -15,7 +15,7 @@ pub struct Extent {
     pub length: u64,
 }
 
-/// Appends file contents to one blob, each at a multiple of 4 KiB, so that the guest can map them directly (DAX).
+/// Appends file contents to one blob, each at a multiple of 4 KiB for direct mapping by the guest (DAX).
 #[derive(Debug)]
 pub struct DataWriter<W> {
     out: W,
@@ -23,12 +23,12 @@ pub struct DataWriter<W> {
 }
 
 impl<W: Write> DataWriter<W> {
-    /// A writer at the start of the empty output `out`.
+    /// Creates a writer at the start of the empty output `out`.
     pub fn new(out: W) -> Self {
         DataWriter { out, position: 0 }
     }
 
-    /// Copies all of `content`, then pads to the block. An empty content takes no block.
+    /// Copies all of `content`, then pads to the block. Empty content takes no block.
     ///
     /// # Errors
     /// A failure of `content` or of the output.
@@ -42,7 +42,7 @@ impl<W: Write> DataWriter<W> {
         Ok(Extent { offset, length })
     }
 
-    /// Flushes and gives the output back, with the bytes that it has now, a multiple of 4 KiB.
+    /// Flushes. Returns the output and its length in bytes, a multiple of 4 KiB.
     ///
     /// # Errors
     /// A failure of the output.

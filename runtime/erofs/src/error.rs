@@ -4,7 +4,7 @@ use std::io;
 
 use crate::limits;
 
-/// A layer entry that cannot become part of the tree.
+/// A failure to add a layer entry to the tree.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 #[error("entry \"{entry}\": {problem}")]
 pub struct TreeError {
@@ -53,33 +53,33 @@ pub enum Problem {
     /// The root can only be a directory.
     #[error("the root must be a directory")]
     RootNotDirectory,
-    /// A hard link to a path that does not exist.
-    #[error("hard link to \"{0}\", which does not exist")]
+    /// A hard link to a missing path.
+    #[error("hard link to the missing path \"{0}\"")]
     LinkTargetMissing(String),
     /// A hard link to a directory.
-    #[error("hard link to \"{0}\", which is a directory")]
+    #[error("hard link to the directory \"{0}\"")]
     LinkTargetDirectory(String),
     /// A symbolic link's target is empty, too long or holds a NUL byte.
     #[error("the symbolic link's target of {0} bytes is empty, has a NUL byte, or is longer than {max}", max = limits::MAX_SYMLINK_BYTES)]
     SymlinkTarget(usize),
-    /// A whiteout names nothing that can be removed.
+    /// A whiteout names nothing removable.
     #[error("the whiteout names no file")]
     Whiteout,
-    /// A device number that Linux cannot represent.
+    /// A device number out of Linux's range.
     #[error("device {0}:{1} is out of range (major below 4096, minor below 1048576)")]
     DeviceNumber(u32, u32),
     /// Nanoseconds of a billion or more.
     #[error("a modification time with {0} nanoseconds")]
     Nanoseconds(u32),
-    /// An attribute in a namespace that EROFS has no index for.
-    #[error("extended attribute \"{0}\" is in no namespace that EROFS can store")]
+    /// An attribute in a namespace without an EROFS index.
+    #[error("extended attribute \"{0}\" has a namespace not supported by EROFS")]
     XattrName(String),
-    /// An attribute, or all of a file's together, are too large.
+    /// One attribute, or all of a file's together, are too large.
     #[error("extended attributes of {0} bytes are larger than {max}", max = limits::MAX_XATTR_BYTES)]
     XattrTooLarge(usize),
 }
 
-/// An image that could not be written.
+/// A failure to write an image.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The output failed.

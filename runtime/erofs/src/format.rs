@@ -1,7 +1,7 @@
-//! On-disk structures (kernel `fs/erofs/erofs_fs.h`). Owns byte layouts; never decides where things go.
+//! On-disk structures (kernel `fs/erofs/erofs_fs.h`). Owns byte layouts; never decides positions.
 //!
-//! All numbers are little-endian. The superblock is at byte 1024 of block 0; an inode's number (nid) is its byte
-//! position divided by 32.
+//! All numbers are little-endian. The superblock is at byte 1024 of block 0. An inode's number (nid) is its
+//! byte position divided by 32.
 
 use crate::attributes::Timestamp;
 
@@ -14,7 +14,7 @@ const BLOCK_BITS: u8 = 12;
 /// Nids count units of this many bytes.
 pub(crate) const SLOT_BYTES: u64 = 32;
 
-/// Bytes of an extended inode, the form with 64-bit sizes and its own time.
+/// Bytes of an extended inode. This form has 64-bit sizes and its own time.
 pub(crate) const INODE_BYTES: u64 = 64;
 
 /// Bytes of a directory entry, without its name.
@@ -25,9 +25,9 @@ const SUPER_MAGIC: u32 = 0xe0f5_e1e2;
 const FEATURE_COMPAT_SB_CHKSUM: u32 = 1;
 const FEATURE_COMPAT_MTIME: u32 = 2;
 
-/// How a node's data is stored: in blocks of its own.
+/// Storage of a node's data: in its own blocks.
 pub(crate) const LAYOUT_PLAIN: u16 = 0;
-/// The last, partial block follows the inode.
+/// Storage of a node's data: the last, partial block follows the inode.
 pub(crate) const LAYOUT_INLINE: u16 = 2;
 
 /// File types, of `i_mode` (`S_IF*`) and of directory entries (`FT_*` in `include/linux/fs_types.h`).
@@ -74,7 +74,7 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    /// Block 0, checksum included. The kernel sums from the superblock to the end of the block.
+    /// Encodes block 0, including the checksum. The kernel sums from the superblock to the end of the block.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; BLOCK_SIZE as usize];
         let mut put = |at: usize, bytes: &[u8]| {
@@ -85,9 +85,10 @@ impl Superblock {
         put(12, &[BLOCK_BITS]);
         put(14, &self.root_nid.to_le_bytes());
         put(16, &self.inodes.to_le_bytes());
-        // The time of the build (24 and 32) stays 0, so that a tree gives the same bytes whenever it is written.
+        // The build time (24 and 32) stays 0, so a tree gives the same bytes whenever it is written.
         put(36, &self.blocks.to_le_bytes());
-        // meta_blkaddr (40) and xattr_blkaddr (44) stay 0: nids count from the start, and no attribute is shared.
+        // meta_blkaddr (40) and xattr_blkaddr (44) stay 0: nids count from the start, and no attribute is
+        // shared.
         put(48, &self.uuid);
         let sum = crc32c(&block[SUPER_OFFSET..]);
         block[SUPER_OFFSET + 4..SUPER_OFFSET + 8].copy_from_slice(&sum.to_le_bytes());
@@ -136,7 +137,7 @@ pub(crate) struct Dirent<'a> {
     pub(crate) name: &'a [u8],
 }
 
-/// One directory block: all entries, then all names. The caller has made sure that they fit.
+/// Encodes one directory block: all entries, then all names. The caller has checked their total size.
 pub(crate) fn encode_dirents(entries: &[Dirent<'_>], out: &mut Vec<u8>) {
     let mut name_offset = entries.len() * DIRENT_BYTES;
     for entry in entries {
@@ -151,7 +152,7 @@ pub(crate) fn encode_dirents(entries: &[Dirent<'_>], out: &mut Vec<u8>) {
     }
 }
 
-/// CRC-32C as EROFS has it: seed all ones and no inversion at the end (`erofs_superblock_csum_verify`).
+/// Computes EROFS's CRC-32C: seed all ones, and no inversion at the end (`erofs_superblock_csum_verify`).
 fn crc32c(bytes: &[u8]) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     bytes.iter().fold(!0, |sum: u32, byte| {
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_checksum_is_crc32c() {
-        // RFC 3720's check value for "123456789" is 0xe3069283, after the inversion that EROFS leaves out.
+        // RFC 3720's check value for "123456789" is 0xe3069283, after the inversion left out by EROFS.
         assert_eq!(!crc32c(b"123456789"), 0xe306_9283);
     }
 

@@ -1,18 +1,18 @@
-//! The rules by which an OCI layer changes the tree below it (image-spec, `layer.md`). Owns whiteouts, replacement
-//! and hard links; never reads an archive.
+//! The rules for applying an OCI layer to the tree below it (image-spec, `layer.md`). Owns whiteouts,
+//! replacement and hard links; never reads an archive.
 //!
 //! | entry | effect |
 //! |---|---|
 //! | directory over directory | attributes replaced, children kept |
 //! | anything else over anything | replaced with its subtree |
-//! | `.wh.name` | what lower layers have at `name` is gone; what this layer has there stays |
-//! | `.wh..wh..opq` | what lower layers have in the directory is gone; what this layer has there stays |
-//! | hard link | a second name for the target, which may come from a lower layer; attributes replaced, further extended ones kept |
-//! | root | nothing: the root of a container is the runtime's own directory, as with containerd and Docker |
+//! | `.wh.name` | lower layers' `name` is gone; this layer's own stays |
+//! | `.wh..wh..opq` | lower layers' children of the directory are gone; this layer's own stay |
+//! | hard link | a second name for the target, even a lower layer's; attributes replaced, other xattrs kept |
+//! | root | nothing: a container's root directory is the runtime's own, as in containerd and Docker |
 //!
-//! Whiteouts touch lower layers only, whatever their place in the archive: each name knows the layer it comes from.
-//! Parents that are symbolic links are followed inside the tree, as if the layer were unpacked on a disk below the
-//! image's own root.
+//! Whiteouts affect only lower layers, whatever their place in the archive: each name knows its own layer.
+//! Parents that are symbolic links are followed inside the tree, as if the layer were unpacked on a disk
+//! below the image's own root.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,13 +25,13 @@ use crate::tree::{Content, NodeId, Resolved, Tree, at};
 
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
-/// Other names with this prefix are bookkeeping of a union file system of old and mean nothing.
+/// Other names with this prefix are bookkeeping of old union file systems and mean nothing.
 const WHITEOUT_META: &[u8] = b".wh..wh.";
 
-/// One entry of a layer, as the archive has it.
+/// One entry of a layer, unchanged from the archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Path from the image's root, as the archive writes it.
+    /// Path from the image's root, unchanged from the archive.
     pub path: Vec<u8>,
     /// Attributes; a whiteout's and the root's are ignored.
     pub attributes: Attributes,
@@ -44,7 +44,7 @@ pub struct Entry {
 pub enum EntryKind {
     /// A directory.
     Directory,
-    /// A regular file with its content (a whiteout is one too, known by its name).
+    /// A regular file with its content. Whiteouts are regular files too, recognized by their names.
     File(Extent),
     /// A symbolic link with its target.
     Symlink(Vec<u8>),
@@ -59,11 +59,11 @@ pub enum EntryKind {
 }
 
 impl Tree {
-    /// Applies one layer on top of what the tree has. The contents of the layer's files are in blob number `blob`; the
-    /// caller numbers blobs from 0 on.
+    /// Applies one layer on top of the tree. The contents of the layer's files are in blob number `blob`. The
+    /// caller numbers blobs from 0.
     ///
     /// # Errors
-    /// The first entry that cannot be applied; the tree is then unusable.
+    /// The first failing entry. The tree is then unusable.
     pub fn apply_layer(
         &mut self,
         blob: usize,
@@ -111,7 +111,7 @@ impl Tree {
                 if target.is_empty() || target.len() > MAX_SYMLINK_BYTES || target.contains(&0) {
                     return Err(Problem::SymlinkTarget(target.len()));
                 }
-                // Linux gives every link this mode, whatever an archive says.
+                // Linux gives every symbolic link this mode, whatever the archive says.
                 attributes.mode = 0o777;
                 Content::Symlink(target)
             }
@@ -123,7 +123,7 @@ impl Tree {
         self.bind(directory, name, node)
     }
 
-    /// Returns the node that has one more name now.
+    /// Adds a hard link. Returns the node with the additional name.
     fn apply_link(&mut self, directory: NodeId, name: &[u8], target: &[u8]) -> Result<NodeId, Problem> {
         let shown = || target.escape_ascii().to_string();
         let parts = components(target)?;
@@ -141,7 +141,7 @@ impl Tree {
         Ok(link.node)
     }
 
-    /// Sets what a hard link's entry says of its target, as other unpackers do.
+    /// Applies a hard link entry's attributes to its target, as other unpackers do.
     fn set_attributes(&mut self, node: NodeId, mut attributes: Attributes) -> Result<(), Problem> {
         self.charge(attributes.bytes())?;
         let node = &mut self.nodes[node];
@@ -161,7 +161,7 @@ impl Tree {
         }
         let directory = match self.resolve(parents, false) {
             Ok(Resolved::Directory(directory)) => directory,
-            // Nothing is there to be hidden.
+            // There is nothing to hide.
             Ok(_) | Err(Problem::ParentNotDirectory(_)) => return Ok(()),
             Err(problem) => return Err(problem),
         };
@@ -181,9 +181,9 @@ impl Tree {
         Ok(())
     }
 
-    /// Removes the names that lower layers gave from a directory and from what is below it, and returns whether any
-    /// name of this layer is left. The depth of the tree is bounded, hence also the recursion; and a directory is
-    /// walked once per layer, since afterwards it holds nothing older.
+    /// Removes lower layers' names from a directory and its subtree. Returns true if any name of this layer
+    /// is left. The tree's depth is bounded, so the recursion is too. A directory is walked once per layer,
+    /// because it holds nothing older afterwards.
     fn remove_lower(&mut self, directory: NodeId) -> bool {
         let Some(entries) = self.entries(directory) else { return false };
         if self.cleared.contains(&directory) {

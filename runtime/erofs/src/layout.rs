@@ -1,15 +1,15 @@
-//! Plans where everything in the image goes. Owns positions; never writes a byte.
+//! Plans the position of everything in the image. Owns positions; never writes a byte.
 //!
 //! ```text
 //! block 0      superblock
-//! block 1 …    inodes, each with its attributes and, where they fit, a directory's or link's last bytes
+//! block 1 …    inodes, each with its attributes and, if they fit, a directory's or link's last bytes
 //!              directory blocks and long link targets
 //! next 2 MiB   blob 0: contents of regular files, each at a block boundary
 //! next 2 MiB   blob 1 …
 //! ```
-//! The blobs are files of their own, and are placed here only: inodes name their blocks as those of the whole.
-//! Nodes are taken breadth first, each directory's names in order, so that the inodes of one directory are
-//! neighbours and the order depends on the tree alone.
+//! The blobs are separate files. Here they only get positions: inodes name blocks of the complete image.
+//! Nodes are taken breadth first, and each directory's names in order. So the inodes of one directory are
+//! neighbours, and the order depends only on the tree.
 
 use std::collections::VecDeque;
 
@@ -21,13 +21,13 @@ use crate::xattr;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// Blobs begin at multiples of so many bytes, and so does what comes after a file system: the pages that a guest maps with
-/// one entry.
+/// Alignment in bytes of blobs, and of anything after a file system: a huge page, mapped by a guest with one
+/// entry.
 pub const BLOB_ALIGNMENT: u64 = 2 << 20;
 
-/// Returns where each blob begins behind metadata of `metadata_bytes`, in bytes, and where the last one ends. A blob takes
-/// its bytes up to the next multiple of [`BLOB_ALIGNMENT`]; an empty one takes none. Sums that have no 64 bits end at the
-/// highest number.
+/// Returns the start of each blob after metadata of `metadata_bytes`, and the end of the last one, in bytes.
+/// A blob takes its bytes rounded up to a multiple of [`BLOB_ALIGNMENT`]. An empty one takes none. Sums
+/// beyond 64 bits saturate.
 pub fn place_blobs(metadata_bytes: u64, blobs: &[u64]) -> (Vec<u64>, u64) {
     let padded = |bytes: u64| bytes.checked_next_multiple_of(BLOB_ALIGNMENT).unwrap_or(u64::MAX - BLOCK + 1);
     let mut next = padded(metadata_bytes);
@@ -40,7 +40,7 @@ pub fn place_blobs(metadata_bytes: u64, blobs: &[u64]) -> (Vec<u64>, u64) {
     (begins, next)
 }
 
-/// Where one node goes.
+/// The place of one node.
 #[derive(Debug, Clone)]
 pub(crate) struct Placed {
     pub(crate) node: NodeId,
@@ -51,11 +51,11 @@ pub(crate) struct Placed {
     pub(crate) xattr_bytes: u64,
     /// `i_size`.
     pub(crate) size: u64,
-    /// Bytes that follow the inode and its attributes.
+    /// Bytes after the inode and its attributes.
     pub(crate) inline: u64,
-    /// First block of what is not inline; 0 without any.
+    /// First block of the data not inline; 0 without any.
     pub(crate) block: u32,
-    /// A directory's parent; for other nodes, unused.
+    /// A directory's parent; unused for other nodes.
     pub(crate) parent: NodeId,
 }
 
@@ -69,18 +69,18 @@ pub(crate) struct Layout {
     pub(crate) inode_end: u64,
     /// First block after all metadata.
     pub(crate) metadata_end: u64,
-    /// Number of blocks in all, blobs included.
+    /// Total number of blocks, including blobs.
     pub(crate) blocks: u32,
 }
 
 impl Layout {
-    /// Places the nodes of `tree` and blobs of these bytes.
+    /// Places the nodes of `tree`, and blobs of these sizes.
     pub(crate) fn plan(tree: &Tree, blobs: &[u64]) -> Result<Layout, WriteError> {
         let (mut nodes, index) = collect(tree);
         let inode_end = place_inodes(tree, &mut nodes);
         let metadata_end = place_metadata(tree, &mut nodes, inode_end)?;
         let (begins, end) = place_blobs(metadata_end * BLOCK, blobs);
-        // Without contents nothing is behind the metadata.
+        // Without contents nothing follows the metadata.
         let end = if blobs.iter().all(|bytes| *bytes == 0) { metadata_end } else { end / BLOCK };
         let blocks = u32::try_from(end).map_err(|_| WriteError::TooLarge)?;
         for placed in &mut nodes {
@@ -91,7 +91,7 @@ impl Layout {
         Ok(Layout { nodes, index, inode_end, metadata_end, blocks })
     }
 
-    /// The nid of a node that has a place.
+    /// Returns the nid of a placed node.
     pub(crate) fn nid(&self, node: NodeId) -> u64 {
         self.index[node].map_or(0, |at| self.nodes[at].position / SLOT_BYTES)
     }
@@ -110,7 +110,7 @@ impl Content {
     }
 }
 
-/// Every node that a name leads to, breadth first, with its number of names.
+/// Collects all reachable nodes, breadth first, with their number of names.
 fn collect(tree: &Tree) -> (Vec<Placed>, Vec<Option<usize>>) {
     let mut index = vec![None; tree.nodes.len()];
     let placed = |node, parent| Placed {
@@ -128,7 +128,7 @@ fn collect(tree: &Tree) -> (Vec<Placed>, Vec<Option<usize>>) {
     let mut todo = VecDeque::from([ROOT]);
     while let Some(directory) = todo.pop_front() {
         let Some(entries) = tree.entries(directory) else { continue };
-        // "." and the parent's name for it (the root's ".." is its own).
+        // One for "." and one for the parent's name of it. The root's ".." is its own.
         let mut links = 2;
         for link in entries.values() {
             let is_directory = tree.entries(link.node).is_some();
@@ -154,7 +154,7 @@ fn collect(tree: &Tree) -> (Vec<Placed>, Vec<Option<usize>>) {
     (nodes, index)
 }
 
-/// `i_size`: for a directory, its full blocks and the used part of the last.
+/// Returns `i_size`. For a directory, these are its full blocks and the used part of the last.
 fn size(content: &Content) -> u64 {
     match content {
         Content::File { extent, .. } => extent.length,
@@ -179,7 +179,7 @@ pub(crate) fn directory_names<'a>(
     before.chain([DOTS[0]]).chain(between).chain([DOTS[1]]).chain(after)
 }
 
-/// One directory block: how many names it has, and how many bytes are used.
+/// One directory block: its number of names, and its used bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DirectoryBlock {
     pub(crate) names: usize,
@@ -202,10 +202,11 @@ pub(crate) fn split_blocks(lengths: impl Iterator<Item = usize>) -> Vec<Director
     blocks
 }
 
-/// Gives every inode its position and decides what is inline. Returns the first free block.
+/// Gives every inode its position and decides on inline data. Returns the first free block.
 ///
-/// Inline data may not cross a block (`erofs_map_blocks_flatmode`): the inode, its attributes and the inline bytes
-/// go into one block or nothing is inline. Regular files are never inline, since DAX needs whole pages.
+/// Inline data may not cross a block (`erofs_map_blocks_flatmode`). The inode, its attributes and the inline
+/// bytes go into one block, or nothing is inline. Regular files are never inline, because DAX needs whole
+/// pages.
 fn place_inodes(tree: &Tree, nodes: &mut [Placed]) -> u64 {
     let mut position = BLOCK;
     for placed in nodes {
@@ -225,7 +226,7 @@ fn place_inodes(tree: &Tree, nodes: &mut [Placed]) -> u64 {
     position.div_ceil(BLOCK)
 }
 
-/// Gives blocks to what is not inline of directories and links. Returns the next free block.
+/// Gives blocks to data of directories and links not stored inline. Returns the next free block.
 fn place_metadata(tree: &Tree, nodes: &mut [Placed], start: u64) -> Result<u64, WriteError> {
     let mut next = start;
     for placed in nodes {
@@ -241,7 +242,8 @@ fn place_metadata(tree: &Tree, nodes: &mut [Placed], start: u64) -> Result<u64, 
     Ok(next)
 }
 
-/// The first block of a file's content; 0 for an empty one. Extents come from layers' trees, which may be damaged.
+/// Returns the first block of a file's content; 0 for an empty one. Extents come from layers' trees, and
+/// those may be damaged.
 fn content_block(blob: usize, extent: Extent, begins: &[u64], blobs: &[u64]) -> Result<u32, WriteError> {
     let Extent { offset, length } = extent;
     if length == 0 {

@@ -1,16 +1,17 @@
-//! Writes EROFS file systems: the read-only image that a container's root is made from.
+//! Writes EROFS file systems: the read-only images used as container roots.
 //!
-//! Two things are kept apart. The **tree** ([`Tree`]) is metadata: names, attributes, and for each regular file an
-//! [`Extent`] that says where its content lies. The **data** is that content, put into blobs by a [`DataWriter`]
-//! while a layer streams in. [`Tree::apply_layer`] stacks OCI layers; [`write_metadata`] writes all of a file system but the
-//! blobs. The blobs side by side behind it, each at the place that [`place_blobs`] says, make the file system whole:
-//! `[superblock and metadata][blob 0][blob 1]…`, so that images which have a layer in common have its blob in common.
+//! Metadata and data are separate. The **tree** ([`Tree`]) is metadata: names, attributes, and an [`Extent`]
+//! for each regular file with the place of its content. The **data** is this content. A [`DataWriter`] puts
+//! it into blobs while a layer streams in. [`Tree::apply_layer`] stacks OCI layers. [`write_metadata`] writes
+//! a complete file system except the blobs. To complete it, the blobs follow the metadata at the positions
+//! given by [`place_blobs`]: `[superblock and metadata][blob 0][blob 1]…`. Images with a common layer thus
+//! share its blob.
 //!
-//! Where to read on: `tree.rs` (nodes and paths), `layer.rs` (the rules of OCI layers), `layout.rs` (what goes
-//! where), `write.rs` (bytes out), `format.rs` (the on-disk structures), `limits.rs` (bounds).
+//! Where to read on: `tree.rs` (nodes and paths), `layer.rs` (the rules of OCI layers), `layout.rs`
+//! (positions), `write.rs` (output), `format.rs` (the on-disk structures), `limits.rs` (limits).
 //!
-//! This crate is pure: it reads and writes only through the traits of `std::io` that it is given, needs no
-//! privileges, and the same tree always gives the same bytes. No file is ever opened or mounted here.
+//! This crate is pure: it reads and writes only through the given traits of `std::io`, needs no privileges,
+//! and the same tree always gives the same bytes. No file is ever opened or mounted here.
 #![forbid(unsafe_code)]
 
 mod attributes;

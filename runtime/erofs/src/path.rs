@@ -3,9 +3,10 @@
 use crate::error::Problem;
 use crate::limits::{MAX_NAME_BYTES, MAX_PATH_BYTES};
 
-/// Splits a path from the root, with or without a slash in front, into components. Builders write paths in many ways, and
-/// other runtimes clean them before they look at the tree: empty and `.` components are dropped, `..` takes the component
-/// before it away and stops at the root. So `./etc//` is `["etc"]`, and `./` and `a/../..` are the root, `[]`.
+/// Splits a path from the root, with or without a leading slash, into components. Builders write paths in
+/// many ways, and other runtimes clean them before using the tree. Empty and `.` components are dropped. `..`
+/// removes the component before it and stops at the root. So `./etc//` is `["etc"]`, and `./` and `a/../..`
+/// are the root, `[]`.
 pub(crate) fn components(path: &[u8]) -> Result<Vec<&[u8]>, Problem> {
     if path.len() > MAX_PATH_BYTES {
         return Err(Problem::PathTooLong(path.len()));

@@ -1,7 +1,9 @@
-//! The tree of an image in memory. Owns nodes, names and the resolution of paths; never knows about layers' rules.
+//! The tree of an image in memory. Owns nodes, names and the resolution of paths; never knows the rules of
+//! layers.
 //!
-//! Nodes live in an arena and directories name them by index, so a hard link is simply a second name. A removed
-//! subtree stays in the arena, unreachable, until the tree is dropped; it still counts against the bounds.
+//! Nodes live in an arena, and directories refer to them by index, so a hard link is simply a second name. A
+//! removed subtree stays in the arena, unreachable, until the tree is dropped. It still counts against the
+//! limits.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -16,7 +18,7 @@ pub(crate) type NodeId = usize;
 /// The root's index.
 pub(crate) const ROOT: NodeId = 0;
 
-/// A directory's entry: a node, and the layer that gave this name its present meaning.
+/// A directory's entry: a node, and the last layer to set this name.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link {
     pub(crate) node: NodeId,
@@ -27,7 +29,7 @@ pub(crate) struct Link {
 #[derive(Debug)]
 pub(crate) enum Content {
     Directory(BTreeMap<Vec<u8>, Link>),
-    /// A regular file, and the number of the blob that has its content.
+    /// A regular file, and the number of the blob with its content.
     File {
         blob: usize,
         extent: Extent,
@@ -49,9 +51,9 @@ pub(crate) struct Node {
 pub struct Tree {
     pub(crate) nodes: Vec<Node>,
     pub(crate) layer: u32,
-    /// The blob of the present layer.
+    /// The blob of the current layer.
     pub(crate) blob: usize,
-    /// Directories that hold nothing older than the present layer.
+    /// Directories without anything older than the current layer.
     pub(crate) cleared: HashSet<NodeId>,
     metadata_bytes: usize,
 }
@@ -65,18 +67,18 @@ impl Default for Tree {
 /// The result of resolving a path's parents.
 pub(crate) enum Resolved {
     Directory(NodeId),
-    /// A component does not exist, and creating was not asked for.
+    /// A component is missing, and `create` was not set.
     Missing,
 }
 
 impl Tree {
-    /// A tree with an empty root, owned by root, `0755`.
+    /// Creates a tree with an empty root, owned by root, `0755`.
     pub fn new() -> Self {
         let root = Node { attributes: Attributes::default(), content: Content::Directory(BTreeMap::new()) };
         Tree { nodes: vec![root], layer: 0, blob: 0, cleared: HashSet::new(), metadata_bytes: 0 }
     }
 
-    /// The entries of a directory; none for another node.
+    /// Returns the entries of a directory. `None` for other nodes.
     pub(crate) fn entries(&self, node: NodeId) -> Option<&BTreeMap<Vec<u8>, Link>> {
         match &self.nodes[node].content {
             Content::Directory(entries) => Some(entries),
@@ -95,7 +97,7 @@ impl Tree {
         self.entries(directory)?.get(name).copied()
     }
 
-    /// Adds a node that no name leads to yet.
+    /// Adds a node without a name yet.
     pub(crate) fn add_node(&mut self, attributes: Attributes, content: Content) -> Result<NodeId, Problem> {
         if self.nodes.len() >= MAX_NODES {
             return Err(Problem::TooManyNodes);
@@ -106,7 +108,7 @@ impl Tree {
         Ok(self.nodes.len() - 1)
     }
 
-    /// Gives `node` a name; what had the name loses it.
+    /// Gives `node` a name. The previous node loses it.
     pub(crate) fn bind(&mut self, directory: NodeId, name: &[u8], node: NodeId) -> Result<(), Problem> {
         self.charge(name.len())?;
         let layer = self.layer;
@@ -116,15 +118,15 @@ impl Tree {
         Ok(())
     }
 
-    /// Counts `bytes` against the tree's bound.
+    /// Counts `bytes` against the tree's limit.
     pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), Problem> {
         self.metadata_bytes += bytes;
         if self.metadata_bytes > MAX_METADATA_BYTES { Err(Problem::TooMuchMetadata) } else { Ok(()) }
     }
 
-    /// Walks `components` from the root. Symbolic links are followed inside the tree, `..` in their targets stops at
-    /// the root, and with `create` missing directories are made, also in place of a lower layer's file. Another file on the way is an
-    /// error.
+    /// Walks `components` from the root. Symbolic links are followed inside the tree, and `..` in their
+    /// targets stops at the root. With `create`, missing directories are created, also in place of a lower
+    /// layer's file. Any other file on the way is an error.
     pub(crate) fn resolve(&mut self, components: &[&[u8]], create: bool) -> Result<Resolved, Problem> {
         let mut todo: VecDeque<Vec<u8>> = components.iter().map(|part| part.to_vec()).collect();
         let mut stack = vec![ROOT];

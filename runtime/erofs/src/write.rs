@@ -1,4 +1,4 @@
-//! Turns a tree into the metadata of one image. Owns the order of writing, front to back; never sees a blob.
+//! Writes a tree as the metadata of one image. Owns the order of writing, front to back; never sees a blob.
 
 use std::io::{self, Write};
 
@@ -12,9 +12,10 @@ use crate::xattr;
 
 const BLOCK: u64 = BLOCK_SIZE as u64;
 
-/// Writes the image's metadata from front to back and returns its bytes, a multiple of 4 KiB; `out` need not seek. `uuid`
-/// is the volume's identity. `blobs` has the bytes of each blob, by its number; the image is whole once they are at the
-/// places that [`place_blobs`](crate::place_blobs) gives them for the bytes returned.
+/// Writes the image's metadata from front to back and returns its length in bytes, a multiple of 4 KiB. `out`
+/// need not seek. `uuid` is the volume's identity. `blobs` lists the size of each blob in bytes, by number.
+/// The image is complete once they are at the positions given by [`place_blobs`](crate::place_blobs) for the
+/// returned length.
 ///
 /// # Errors
 /// [`WriteError`]: the output, a content outside its blob, or an image of more than 16 TiB.
@@ -87,7 +88,7 @@ impl<W: Write> Image<'_, W> {
         }
     }
 
-    /// Directory blocks and link targets that are not inline.
+    /// Writes the directory blocks and link targets not stored inline.
     fn metadata_blocks(&mut self) -> io::Result<()> {
         let layout = self.layout;
         for placed in &layout.nodes {
@@ -103,7 +104,7 @@ impl<W: Write> Image<'_, W> {
         self.pad_to(layout.metadata_end * BLOCK)
     }
 
-    /// The whole data of a directory or link, `i_size` bytes; empty for others.
+    /// Returns the whole data of a directory or link, `i_size` bytes. Empty for others.
     fn metadata(&self, placed: &Placed) -> Vec<u8> {
         match &self.tree.nodes[placed.node].content {
             Content::Symlink(target) => target.clone(),

@@ -1,4 +1,4 @@
-//! Extended attributes in the form that follows an inode on disk. Owns their names, bounds and encoding.
+//! Extended attributes in their on-disk form after an inode. Owns their names, limits and encoding.
 //!
 //! ```text
 //! header (12 bytes) │ entry: name length, name index, value length │ name │ value │ pad to 4 │ entry …
@@ -12,16 +12,16 @@ use crate::limits::{MAX_VALUE_BYTES, MAX_XATTR_BYTES};
 
 const HEADER_BYTES: usize = 12;
 
-/// Namespaces and their on-disk indexes. An exact name has nothing after it; a prefix must have.
+/// Namespaces and their on-disk indexes. An exact name has nothing after it; a prefix must have something.
 const PREFIXES: [(&[u8], u8); 3] = [(b"user.", 1), (b"trusted.", 4), (b"security.", 6)];
 const EXACT: [(&[u8], u8); 2] = [(b"system.posix_acl_access", 2), (b"system.posix_acl_default", 3)];
 
-/// Whether EROFS can store an attribute of this full name.
+/// Returns true if EROFS can store an attribute with this full name.
 pub fn is_supported_xattr(name: &[u8]) -> bool {
     split(name).is_some()
 }
 
-/// The on-disk index of the name's namespace, and what is left of the name.
+/// Returns the on-disk index of the name's namespace, and the rest of the name.
 fn split(name: &[u8]) -> Option<(u8, &[u8])> {
     if let Some((_, index)) = EXACT.iter().find(|(exact, _)| *exact == name) {
         return Some((*index, b""));
@@ -45,7 +45,7 @@ pub(crate) fn check(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<(), Problem> 
     if size > MAX_XATTR_BYTES { Err(Problem::XattrTooLarge(size)) } else { Ok(()) }
 }
 
-/// Bytes on disk; 0 without attributes.
+/// Returns the bytes on disk; 0 without attributes.
 pub(crate) fn encoded_size(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> usize {
     if xattrs.is_empty() {
         return 0;
@@ -57,7 +57,7 @@ pub(crate) fn encoded_size(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>) -> usize {
     HEADER_BYTES + entries
 }
 
-/// The inode's `i_xattr_icount` for a body of `size` bytes.
+/// Returns the inode's `i_xattr_icount` for a body of `size` bytes.
 pub(crate) fn icount(size: usize) -> u16 {
     if size == 0 {
         return 0;
@@ -65,7 +65,7 @@ pub(crate) fn icount(size: usize) -> u16 {
     u16::try_from((size - HEADER_BYTES) / 4 + 1).expect("MAX_XATTR_BYTES / 4 fits 16 bits")
 }
 
-/// Appends the encoded body. The attributes have passed [`check`].
+/// Appends the encoded body. [`check`] has accepted the attributes.
 pub(crate) fn encode(xattrs: &BTreeMap<Vec<u8>, Vec<u8>>, out: &mut Vec<u8>) {
     if xattrs.is_empty() {
         return;
