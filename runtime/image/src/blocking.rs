@@ -1,4 +1,4 @@
-//! Work that waits for the disk, beside the async threads. Owns no work.
+//! Runs work that blocks on the disk outside the async threads. Owns no work.
 
 use std::sync::LazyLock;
 
@@ -6,15 +6,15 @@ use runtime_blocking::Pool;
 
 use crate::error::ImageError;
 
-/// Threads that may unpack layers and write images at once. A layer's thread waits for its registry, too; a pull has three
-/// layers under way.
+/// Most threads unpacking layers and writing images at once. A layer's thread waits for its registry too, and
+/// a pull handles three layers at once.
 const LAYER_THREADS: usize = 64;
 
-/// Threads that may wait for the other files: the index, blobs that are opened.
+/// Most threads waiting for other files: the index, and blobs being opened.
 const FILE_THREADS: usize = 16;
 
-/// Threads that may take archives from their clients, which may keep them waiting. An archive takes room on the disk until its
-/// images are made: so many do at once.
+/// Most threads receiving archives from clients. A client may be slow, and an archive takes disk space until
+/// its images are created. This bounds both.
 pub(crate) const IMPORTS_AT_ONCE: usize = 2;
 
 static LAYERS: LazyLock<Pool> = LazyLock::new(|| Pool::new("layers and their disk", LAYER_THREADS));
@@ -45,7 +45,7 @@ pub(crate) async fn blocking_on_client<T: Send + 'static>(
     run(&IMPORTS, what, work).await
 }
 
-/// Waits for a place as long as the pull may take.
+/// Waits for a thread as long as the pull may take.
 async fn run<T: Send + 'static>(
     pool: &Pool,
     what: &'static str,
@@ -54,7 +54,7 @@ async fn run<T: Send + 'static>(
     pool.place().await.run(work).await.unwrap_or(Err(ImageError::Interrupted(what)))
 }
 
-/// A value whose drop waits for the disk, and so happens on a thread for such work.
+/// A value with a blocking drop. It is dropped on a thread for such work.
 #[derive(Debug)]
 pub(crate) struct DroppedAside<T: Send + 'static>(Option<T>);
 
@@ -63,7 +63,7 @@ impl<T: Send + 'static> DroppedAside<T> {
         DroppedAside(Some(value))
     }
 
-    /// Drops the value here, on a thread that may wait for the disk.
+    /// Drops the value here, on a thread allowed to block on the disk.
     pub(crate) fn drop_here(mut self) {
         drop(self.0.take());
     }

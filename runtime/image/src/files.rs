@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all. Owns the order of write, sync, seal and rename.
+//! Writes files atomically. Owns the order of write, sync, seal and rename.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,26 +9,27 @@ use runtime_fail_points::{Point, pass};
 use crate::error::ImageError;
 use crate::verity::{self, VerityDigest};
 
-/// Replaces `path` by `bytes`: after a crash it holds the old or the new content, and after an error the old one alone.
+/// Replaces the content of `path` by `bytes`. After a crash it holds the old or the new content, and after an
+/// error the old one.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<(), ImageError> {
     let new = path.with_extension("new");
     pass(Point::ImageFileMake).map_err(ImageError::disk("creating", &new))?;
     let mut file = File::create(&new).map_err(ImageError::disk("creating", &new))?;
     let written = file.write_all(bytes).map_err(ImageError::disk("writing", &new));
     written.and_then(|()| publish(&file, &new, path)).inspect_err(|_| {
-        // A full disk has a use for its room, and the next replacement starts anew.
+        // Frees the space in case the disk is full. The next replacement starts from nothing.
         let _ = fs::remove_file(&new);
     })
 }
 
-/// Makes the finished `file` at `from` appear at `to`, durably. Both are on one file system.
+/// Moves the finished `file` from `from` to `to`, durably. Both are on one file system.
 pub(crate) fn publish(file: &File, from: &Path, to: &Path) -> Result<(), ImageError> {
     file.sync_all().map_err(ImageError::disk("syncing", from))?;
     rename(Point::ImageRename, from, to)
 }
 
-/// As [`publish`], with a point of its own before the rename, for a file that never changes again: where the file system has
-/// fs-verity, the file is sealed before it appears, and its digest is returned.
+/// Like [`publish`], with its own fail point before the rename, for a file that never changes again. If the
+/// file system has fs-verity, the file is sealed before the rename, and its digest is returned.
 pub(crate) fn publish_sealed(
     point: Point,
     file: File,
@@ -53,12 +54,12 @@ fn rename(point: Point, from: &Path, to: &Path) -> Result<(), ImageError> {
     Ok(())
 }
 
-/// Removes a file that may be gone already.
+/// Removes a file. Succeeds if it is absent.
 pub(crate) fn remove(path: &Path) -> Result<(), ImageError> {
     remove_at(Point::ImageRemove, path)
 }
 
-/// As [`remove`], with a point of its own.
+/// Like [`remove`], with its own fail point.
 pub(crate) fn remove_at(point: Point, path: &Path) -> Result<(), ImageError> {
     match pass(point).and_then(|()| fs::remove_file(path)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -1,10 +1,10 @@
-//! The free room of a disk. Never frees anything.
+//! The free space of a disk. Never frees anything.
 
 use std::path::Path;
 
 use crate::error::ImageError;
 
-/// Fails where the disk of the directory has less room than the bytes `wanted`. Blocks on the disk.
+/// Fails if the directory's disk has less free space than `wanted` bytes. Blocks on the disk.
 pub(crate) fn has(directory: &Path, wanted: u64) -> Result<(), ImageError> {
     let found = rustix::fs::statvfs(directory).map_err(std::io::Error::from);
     let found = found.map_err(ImageError::disk("asking for the room of", directory))?;

@@ -1,9 +1,9 @@
-//! The interface of this crate: pull, import, list, find, remove, open. Owns the joining of pulls; the steps of one are in
-//! `pull.rs`, those of an import in `import.rs`, the files in `store.rs`.
+//! The interface of this crate: pull, import, list, find, remove, open. Owns the joining of pulls. `pull.rs`
+//! has the steps of a pull, `import.rs` those of an import, and `store.rs` the files.
 //!
-//! A pull runs in a task of its own and callers wait for it. A caller that goes away leaves the pull running, so that
-//! a kubelet that asks again finds it further on. Two pulls of one name with the same credentials are one; with other
-//! credentials they are two, since access must not be shared.
+//! A pull runs in its own task, and callers wait for it. If a caller disconnects, the pull continues, so a
+//! retrying kubelet finds it further on. Two pulls of one name with the same credentials are one pull. With
+//! different credentials they are two, because access must not be shared.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -38,13 +38,14 @@ pub struct Image {
     pub id: String,
     /// `registry/repository:tag`.
     pub repo_tags: Vec<String>,
-    /// `registry/repository@sha256:…`, with the digest of what the pulled name meant (a manifest or an index).
+    /// `registry/repository@sha256:…`, with the digest of the pulled document (a manifest or an index).
     pub repo_digests: Vec<String>,
     /// Bytes of the image's metadata and of its layers; never changes.
     pub size_bytes: u64,
-    /// Bytes of a guest's address space that the image takes: from its first file to the end of its last.
+    /// Bytes of the image in a guest's address space: from the start of its first file to the end of its
+    /// last.
     pub range_bytes: u64,
-    /// Whether the operator wants the image to stay, whatever the disk's room.
+    /// Whether the operator wants to keep the image, however full the disk is.
     pub pinned: bool,
     /// The declarations of the image's config.
     pub config: DeclaredConfig,
@@ -59,14 +60,14 @@ impl Image {
     }
 }
 
-/// Disk space that the image directory takes.
+/// Disk space of the image directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
-    /// Bytes on disk: images, also removed ones that are in use, layers, and blobs of pulls.
+    /// Bytes on disk: images (including removed ones still in use), layers, and blobs of pulls.
     pub bytes: u64,
     /// Files and directories.
     pub inodes: u64,
-    /// The image directory, on the file system that images fill up.
+    /// The image directory, on the file system filled by images.
     pub mountpoint: PathBuf,
 }
 
@@ -96,13 +97,13 @@ impl Inner {
         self.registries.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The names alone: lists are asked for all the time.
+    /// Returns only the names, because lists are requested very often.
     fn pinned(&self) -> Pinned {
         self.registries.read().unwrap_or_else(PoisonError::into_inner).pinned.clone()
     }
 }
 
-/// An entry of the list of pulls, removed when the pull ends, however it ends.
+/// An entry in the map of running pulls, removed however the pull ends.
 struct RunningPull {
     inner: Arc<Inner>,
     key: PullKey,
@@ -129,10 +130,11 @@ async fn run_pull(
 }
 
 impl Images {
-    /// Opens the image directory, makes it if need be, and clears what a killed daemon left. Blocks on the disk.
+    /// Opens the image directory, creates it if absent, and clears the leftovers of a killed daemon. Blocks
+    /// on the disk.
     ///
     /// # Errors
-    /// [`ImageError::Disk`], also for an index that cannot be read: nothing is removed then.
+    /// [`ImageError::Disk`], also if the index cannot be read. Nothing is removed then.
     pub fn open(directory: &Path, registries: RegistryConfig) -> Result<Images, ImageError> {
         counters::register();
         let store = Arc::new(Store::open(directory)?);
@@ -141,7 +143,7 @@ impl Images {
         Ok(Images { inner: Arc::new(Inner { store, registries, pulls: Mutex::default(), imports }) })
     }
 
-    /// Uses these settings for every pull that begins from now on.
+    /// Uses these settings for every pull started from now on.
     pub fn set_registries(&self, registries: RegistryConfig) {
         *self.inner.registries.write().unwrap_or_else(PoisonError::into_inner) = registries;
     }
@@ -149,13 +151,14 @@ impl Images {
     /// Pulls an image, or adds a name to it if it is here. Must be called within a Tokio runtime.
     ///
     /// # Errors
-    /// Any [`ImageError`]; its kind says what can be done about it.
+    /// Any [`ImageError`]. Its kind shows how a caller can react.
     pub async fn pull(&self, reference: &str, credentials: Option<Credentials>) -> Result<Image, ImageError> {
         let (mut running, waiting) = self.join_or_start(Name::parse(reference)?, credentials);
         always(waiting, running.ended()).await
     }
 
-    /// Begins a pull, or joins the one that is under way, and returns it with its progress. Must be called within a Tokio runtime.
+    /// Starts a pull, or joins the running one, and returns it with its progress. Must be called within a
+    /// Tokio runtime.
     ///
     /// # Errors
     /// [`ImageError::Name`].
@@ -167,9 +170,10 @@ impl Images {
         Ok(self.join_or_start(Name::parse(reference)?, credentials).0)
     }
 
-    /// Begins to import the images of an archive: of an OCI image layout in a tar archive, or of `docker save`. The archive comes
-    /// through `input`, whose end is the archive's; an error there is the client's. With `name` the archive must have one image,
-    /// which gets that name instead of its own. Must be called within a Tokio runtime.
+    /// Starts importing the images of an archive: an OCI image layout in a tar archive, or the output of
+    /// `docker save`. The archive arrives through `input` and ends with it; an error in `input` is the
+    /// client's. With `name` the archive must have exactly one image, and it gets this name instead of its
+    /// own. Must be called within a Tokio runtime.
     ///
     /// # Errors
     /// [`ImageError::Name`].
@@ -194,7 +198,7 @@ impl Images {
         Ok(running)
     }
 
-    /// This pull, and the span of the wait where the pull is another call's.
+    /// Returns the pull, and a span for waiting if another call has started it.
     fn join_or_start(&self, name: Name, credentials: Option<Credentials>) -> (Running<Image>, Span) {
         let inner = &self.inner;
         let key = (name.whole(), credentials);
@@ -207,12 +211,14 @@ impl Images {
         let pull = run_pull(Arc::clone(inner), name, key.1.clone(), progress);
         pulls.insert(key.clone(), running.clone());
         let (entry, pinning) = (RunningPull { inner: Arc::clone(inner), key }, Arc::clone(inner));
-        // The pull belongs to this call, also where its caller goes away.
+        // The pull belongs to this call, even if its caller disconnects.
         let pulling = async move {
-            // Each step has a bound of its own: how long a large image takes is for its registry to say.
+            // Each step has its own time limit. There is none for the whole pull: a large image takes as long
+            // as its registry needs.
             let result = pull.await;
             counters::pulled(result.is_ok());
-            // Off the list first: a caller that comes now starts a new pull instead of getting an old result.
+            // Removed from the map first: a new caller then starts a new pull instead of getting an old
+            // result.
             drop(entry);
             let pinned = pinning.pinned();
             end.send_replace(Some(result.map(|listed| Image::new(listed, &pinned))));
@@ -227,19 +233,19 @@ impl Images {
         self.inner.store.list().into_iter().map(|listed| Image::new(listed, &pinned)).collect()
     }
 
-    /// Finds the image of this name: a tag (`:latest` if it has none), a digest name, an id with or without `sha256:`, or
-    /// an id cut short where that is unique.
+    /// Finds the image of this name: a tag (`:latest` if absent), a digest name, an id with or without
+    /// `sha256:`, or a unique prefix of an id.
     pub fn find(&self, name: &str) -> Option<Image> {
         self.inner.store.find(name).map(|listed| Image::new(listed, &self.inner.pinned()))
     }
 
-    /// Removes the image of this name with all its names; an absent one is no error. Files that somebody uses stay until
-    /// nobody does. Blocks on the disk.
+    /// Removes the image of this name with all its names. Succeeds if it is absent. Files in use stay until
+    /// their last user is gone. Blocks on the disk.
     ///
     /// # Errors
     /// [`ImageError::Disk`].
     pub fn remove(&self, name: &str) -> Result<(), ImageError> {
-        // Also for an image that is gone: a removal that failed may have left layers.
+        // Also for an absent image: a failed removal may have left layers.
         let found = self.inner.store.find(name);
         self.inner.store.remove(found.as_ref().map_or(name, |found| &found.record.id))
     }
@@ -252,14 +258,14 @@ impl Images {
         opened::open(&self.inner.store, id)
     }
 
-    /// Takes a lease for a VM that an earlier daemon gave the image of this id to, also where the image was removed since;
-    /// none where nothing is left of it.
+    /// Takes a lease for a VM started by an earlier daemon, even if the image was removed since. Returns
+    /// `None` if the image is gone completely.
     pub fn lease_again(&self, id: &str) -> Option<Lease> {
         self.inner.store.lease_again(id)
     }
 
-    /// Says that whoever uses an image since an earlier daemon has its lease. Before that, no removal takes a file away; now
-    /// all go that nobody uses. Blocks on the disk.
+    /// Declares that all users from an earlier daemon have their leases again. Before this, no removal
+    /// deletes a file. Now all unused files are deleted. Blocks on the disk.
     ///
     /// # Errors
     /// [`ImageError::Disk`]: the next removal tries again.
@@ -267,7 +273,7 @@ impl Images {
         self.inner.store.users_are_known()
     }
 
-    /// Says that the daemon ends while VMs go on: leases that are dropped with it let nothing go.
+    /// Declares that the daemon stops while VMs continue. Leases dropped with the daemon then delete nothing.
     pub fn forget_users(&self) {
         self.inner.store.forget_users();
     }
@@ -277,7 +283,8 @@ impl Images {
         self.inner.store.directory()
     }
 
-    /// Counts the disk space of the image directory. Blocks on the disk; files that go away meanwhile are not counted.
+    /// Counts the disk space of the image directory. Blocks on the disk. Files removed meanwhile are not
+    /// counted.
     pub fn usage(&self) -> Usage {
         let directory = self.inner.store.directory();
         let mut usage = Usage { bytes: 0, inodes: 0, mountpoint: directory.to_owned() };

@@ -1,4 +1,5 @@
-//! Files in an image directory that nothing names, seen from outside: no daemon runs on it, or another process does. Nothing is removed here; a daemon's start removes the same, by `store.rs`.
+//! Unreferenced files in an image directory, seen from outside: no daemon runs on it, or another process
+//! does. Nothing is removed here. A starting daemon removes the same files (`store.rs`).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,20 +8,20 @@ use std::time::Duration;
 use crate::error::ImageError;
 use crate::store::{RESUME_AGE, Store};
 
-/// The disorder in an image directory.
+/// The inconsistencies of an image directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leftovers {
-    /// Files and directories that no image names.
+    /// Files and directories referenced by no image.
     pub files: Vec<PathBuf>,
     /// Ids of images without their file.
     pub missing: Vec<String>,
 }
 
-/// Looks at an image directory. Files count that were not written for the time `untouched`; blobs without an image are
-/// kept for a day on purpose, and count after that. Blocks on the disk.
+/// Checks an image directory. A file counts if it was not written for the time `untouched`. Blobs without an
+/// image are kept for a day on purpose, and count only after this time. Blocks on the disk.
 ///
 /// # Errors
-/// [`ImageError::Disk`], also for an index that cannot be read.
+/// [`ImageError::Disk`], also if the index cannot be read.
 pub fn leftovers(directory: &Path, untouched: Duration) -> Result<Leftovers, ImageError> {
     let store = Store::at(directory);
     let index = store.read_index()?;
@@ -30,7 +31,7 @@ pub fn leftovers(directory: &Path, untouched: Duration) -> Result<Leftovers, Ima
     let mut found = Vec::new();
     found.extend(old_entries(&store.temporary(), untouched));
     found.extend(old_entries(&store.images(), untouched).filter(is_nobodys));
-    // Of a pull that goes on, or has failed, whose next attempt has a use for them.
+    // These may belong to a running pull. After a failed one, the next attempt can use them.
     let of_pulls = untouched.max(RESUME_AGE);
     found.extend(old_entries(&store.layers(), of_pulls).filter(is_nobodys));
     found.extend(old_entries(&store.blobs(), of_pulls));
@@ -41,7 +42,7 @@ pub fn leftovers(directory: &Path, untouched: Duration) -> Result<Leftovers, Ima
 fn old_entries(directory: &Path, age: Duration) -> impl Iterator<Item = PathBuf> {
     let is_old = move |entry: &fs::DirEntry| {
         let modified = entry.metadata().and_then(|metadata| metadata.modified());
-        // A time to come is no age.
+        // A modification time in the future counts as age zero.
         modified.is_ok_and(|time| time.elapsed().unwrap_or_default() >= age)
     };
     fs::read_dir(directory).into_iter().flatten().flatten().filter(is_old).map(|entry| entry.path())

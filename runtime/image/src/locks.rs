@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::OwnedMutexGuard;
 
-/// Locks that exist while somebody holds or awaits them.
+/// The locks. Each exists while it is held or awaited.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
     by_name: Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>,
@@ -17,7 +17,7 @@ impl Locks {
         self.named(name).lock_owned().await
     }
 
-    /// Takes the lock of this name, unless somebody has it.
+    /// Takes the lock of this name if it is free.
     pub(crate) fn try_lock(&self, name: &str) -> Option<OwnedMutexGuard<()>> {
         self.named(name).try_lock_owned().ok()
     }

@@ -1,4 +1,4 @@
-//! An image that is opened for a guest: its files, and where each lies in what the guest maps. Owns no file's content.
+//! An image opened for a guest: its files and their places in the guest's mapping. Owns no file's content.
 
 use std::fs::File;
 use std::io;
@@ -11,21 +11,22 @@ use crate::error::ImageError;
 use crate::store::{Index, Lease, Record, Store};
 use crate::verity::{self, VerityDigest};
 
-/// An image's files side by side, which are one EROFS, and the right to use them.
+/// An image's files, forming one EROFS side by side, and the right to use them.
 #[derive(Debug)]
 pub struct OpenImage {
     /// The files, in order. The first one begins at 0.
     pub parts: Vec<ImagePart>,
-    /// Keeps the files while the image is in use, also where the image is removed. To be dropped once no VM has it.
+    /// Keeps the files while the image is in use, even if the image is removed. To be dropped when no VM uses
+    /// it any more.
     pub lease: Lease,
 }
 
 /// A file of an image, opened for reading.
 #[derive(Debug)]
 pub struct ImagePart {
-    /// The file, of which all is mapped.
+    /// The file. All of it is mapped.
     pub file: File,
-    /// Where it begins, in bytes: a multiple of 2 MiB, and never before the end of the part before.
+    /// The start in bytes: a multiple of 2 MiB, and never before the end of the previous part.
     pub offset: u64,
     /// Bytes of the file, a multiple of 2 MiB.
     pub length: u64,
@@ -39,7 +40,7 @@ struct Wanted {
     verity: Option<VerityDigest>,
 }
 
-/// The files of an image that has a guest something to read in them.
+/// Lists an image's files with content for a guest.
 fn wanted(store: &Store, index: &Index, record: &Record) -> Option<Vec<Wanted>> {
     let layers = index.layer_bytes(record)?;
     let (begins, _) = place_blobs(record.file_bytes, &layers);
@@ -62,10 +63,11 @@ fn wanted(store: &Store, index: &Index, record: &Record) -> Option<Vec<Wanted>> 
 /// Opens the files of a listed image. Blocks on the disk.
 ///
 /// # Errors
-/// [`ImageError::Unknown`], and [`ImageError::Disk`], also for a file that is not as long as it was, or is another one.
+/// [`ImageError::Unknown`], and [`ImageError::Disk`], also for a file with another length or content than
+/// stored.
 pub(crate) fn open(store: &Arc<Store>, id: &str) -> Result<OpenImage, ImageError> {
     let unknown = || ImageError::Unknown(id.to_owned());
-    // First, so that a removal that comes now keeps the files.
+    // Taken first, so a removal from now on keeps the files.
     let lease = store.lease(id).ok_or_else(unknown)?;
     let (index, record) = store.indexed(id).ok_or_else(unknown)?;
     let files = wanted(store, &index, &record).ok_or_else(unknown)?;
@@ -85,7 +87,7 @@ fn open_file(Wanted { path, length, verity, .. }: &Wanted) -> Result<File, Image
         let error = io::Error::new(io::ErrorKind::InvalidData, reason);
         return Err(ImageError::disk("opening", path)(error));
     }
-    // By what is open already: what is at the path may be another file by now.
+    // Checked on the open file: the path may lead to another file by now.
     verity::check(&file, verity.as_ref()).map_err(ImageError::disk("opening", path))?;
     Ok(file)
 }

@@ -1,5 +1,5 @@
-//! Images that the node needs whatever the disk's room: a kubelet that clears images leaves those alone that are reported as
-//! pinned. Owns the patterns of their names; removes nothing and keeps nothing from being removed.
+//! Images needed by the node however full the disk is. A kubelet never clears images reported as pinned. Owns
+//! the patterns of their names; removes nothing and prevents no removal.
 
 use crate::error::ImageError;
 use crate::name::Name;
@@ -19,11 +19,11 @@ enum Pattern {
 }
 
 impl Pinned {
-    /// Reads names as a pull takes them. A `*` at the end stands for any end, and what is before it is the beginning of a
-    /// whole name, with its registry.
+    /// Reads names in the form accepted by a pull. A trailing `*` matches any end. The part before it must
+    /// begin a full name, with its registry.
     ///
     /// # Errors
-    /// [`ImageError::Name`] for the first that is none.
+    /// [`ImageError::Name`] for the first invalid name.
     pub fn parse(names: &[String]) -> Result<Pinned, ImageError> {
         let pattern = |name: &String| {
             let Some(beginning) = name.strip_suffix('*') else {
@@ -39,7 +39,7 @@ impl Pinned {
         Ok(Pinned { patterns: names.iter().map(pattern).collect::<Result<_, _>>()? })
     }
 
-    /// Whether one of an image's names is pinned.
+    /// Returns true if one of an image's names is pinned.
     pub(crate) fn has<'a>(&self, mut names: impl Iterator<Item = &'a String>) -> bool {
         names.any(|name| {
             self.patterns.iter().any(|pattern| match pattern {

@@ -1,5 +1,5 @@
-//! How far the work on an image is, as its watchers see it: one view, replaced as the work goes on. Owns the views; never waits
-//! for a watcher, and keeps nothing that has been seen.
+//! The progress of the work on an image, for its watchers: one view, replaced as the work goes on. Owns the
+//! views. Never waits for a watcher, and keeps no history.
 //!
 //! ```text
 //!   pull ──► Progress ──► the latest PullView ◄── any number of watchers, each at its own pace
@@ -13,17 +13,18 @@ use tokio::sync::watch;
 
 use crate::manifest::Descriptor;
 
-/// Bytes of a layer between two views: watchers look a few times a second, and a layer comes in pieces of some tens of KiB.
+/// Bytes of a layer between two views. Watchers look a few times a second, and a layer arrives in pieces of
+/// some tens of KiB.
 const STEP_BYTES: u64 = 256 * 1024;
 
-/// How far a pull or an import is.
+/// The stage of a pull or an import.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum PullState {
-    /// All places for such work are taken, or another call makes the same image.
+    /// All slots for such work are taken, or another call creates the same image.
     Waiting,
-    /// An archive comes from its client.
+    /// The archive arrives from its client.
     Receiving,
-    /// Manifest and config are sought.
+    /// The manifest and the config are being fetched.
     #[default]
     Resolving,
     /// Layers are fetched and converted.
@@ -32,45 +33,46 @@ pub enum PullState {
     Writing,
 }
 
-/// How far a layer is.
+/// The stage of a layer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LayerState {
-    /// All places for layers are taken, or another pull has the layer under way, or layers before it come first.
+    /// All slots for layers are taken, another pull is processing the layer, or earlier layers come first.
     #[default]
     Waiting,
-    /// Bytes come from a host, and are converted as they come.
+    /// Bytes arrive from a host and are converted as they arrive.
     Downloading,
-    /// All bytes are here, and are converted.
+    /// All bytes are here and are being converted.
     Converting,
-    /// The layer was on the node.
+    /// The layer was already on the node.
     Exists,
-    /// The layer has come to the node.
+    /// The layer has been added to the node.
     Done,
 }
 
-/// One layer of the image, as it was at a moment.
+/// One layer of the image at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LayerView {
     /// `sha256:` and the digest of the layer's blob.
     pub digest: String,
-    /// Bytes of the blob that were read.
+    /// Bytes read of the blob.
     pub received_bytes: u64,
-    /// Bytes of the whole blob, by the manifest.
+    /// Bytes of the whole blob, from the manifest.
     pub total_bytes: u64,
-    /// How far the layer is.
+    /// The stage of the layer.
     pub state: LayerState,
 }
 
-/// The work on an image, as it was at a moment.
+/// The work on an image at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PullView {
-    /// How far the work is.
+    /// The stage of the work.
     pub state: PullState,
-    /// The name of the image under way.
+    /// The name of the current image.
     pub name: String,
-    /// Bytes of an archive that have come.
+    /// Bytes received of an archive.
     pub received_bytes: u64,
-    /// The image's layers, the lowest first, as many as its manifest may have; none before the manifest is known.
+    /// The image's layers, the lowest first, up to the limit for a manifest. Empty before the manifest is
+    /// known.
     pub layers: Vec<LayerView>,
 }
 
@@ -79,7 +81,7 @@ pub struct PullView {
 pub(crate) struct Progress(Arc<watch::Sender<PullView>>);
 
 impl Progress {
-    /// A progress that begins with `state`.
+    /// Creates a progress starting with `state`.
     pub(crate) fn new(name: String, state: PullState) -> Progress {
         let view = PullView { name, state, ..PullView::default() };
         Progress(Arc::new(watch::Sender::new(view)))
@@ -93,7 +95,7 @@ impl Progress {
         self.0.send_modify(|view| view.state = state);
     }
 
-    /// Begins with another image.
+    /// Starts with another image.
     pub(crate) fn begin(&self, name: &str) {
         self.0.send_modify(|view| {
             view.state = PullState::Resolving;
@@ -106,7 +108,7 @@ impl Progress {
         self.0.send_modify(|view| view.received_bytes = bytes);
     }
 
-    /// Publishes the layers that the image has.
+    /// Publishes the image's layers.
     pub(crate) fn layers(&self, layers: &[Descriptor]) {
         let of = |layer: &Descriptor| LayerView {
             digest: layer.digest.clone(),
@@ -119,12 +121,12 @@ impl Progress {
         });
     }
 
-    /// Publishes that all layers are on the node.
+    /// Publishes all layers as present on the node.
     pub(crate) fn all_exist(&self) {
         self.0.send_modify(|view| view.layers.iter_mut().for_each(|layer| layer.state = LayerState::Exists));
     }
 
-    /// The part of layer number `number`, from 0 on.
+    /// Returns the publisher for layer `number`, from 0.
     pub(crate) fn layer(&self, number: usize) -> LayerProgress {
         LayerProgress { progress: self.clone(), number }
     }
@@ -142,7 +144,7 @@ impl LayerProgress {
         self.change(|layer| layer.state = state);
     }
 
-    /// Begins with the layer's first byte, perhaps again.
+    /// Starts at the layer's first byte, perhaps again.
     pub(crate) fn begin(&self, state: LayerState) {
         self.change(|layer| (layer.state, layer.received_bytes) = (state, 0));
     }
@@ -156,7 +158,7 @@ impl LayerProgress {
     }
 }
 
-/// A layer's bytes, counted as they are read.
+/// A layer's bytes, counted while they are read.
 pub(crate) struct Counted<'a, R> {
     source: &'a mut R,
     layer: &'a LayerProgress,
@@ -213,7 +215,7 @@ mod tests {
             (view.layers[0].state, view.layers[1].state),
             (LayerState::Waiting, LayerState::Downloading)
         );
-        // A layer that the image does not have is nobody's.
+        // The image does not have this layer.
         progress.layer(9).enter(LayerState::Done);
         progress.begin("b");
         let view = other.borrow().clone();

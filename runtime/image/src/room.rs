@@ -1,5 +1,5 @@
-//! Whether the disk can take an image, asked before any layer is fetched: a pull that fills the disk takes the room of
-//! everything else on it, and fails all the same. Owns the estimate; never frees anything.
+//! Checks the disk's free space for an image before any layer is fetched. A pull filling the disk would take
+//! space from everything else on it, and fail anyway. Owns the estimate; never frees anything.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,14 +13,14 @@ use crate::store::Store;
 /// A layer, and its diff id.
 type Wanted = (Descriptor, String);
 
-/// Fails where the disk of the store has less room than the layers take at the very least; `blobs_are_here` where their blobs take
-/// room already. Blocks on the disk.
+/// Fails if the store's disk has less free space than the least possible size of the layers. `blobs_are_here`
+/// is set if their blobs are already on the disk. Blocks on the disk.
 pub(crate) fn check(store: &Store, layers: &[Wanted], blobs_are_here: bool) -> Result<(), ImageError> {
     free::has(store.directory(), wanted(store, layers, blobs_are_here))
 }
 
-/// The bytes of blobs that are still to come, and of what they unpack to, of layers that are not here. Contents are hardly
-/// ever smaller than they are compressed.
+/// Bytes of missing blobs, and of their unpacked contents, for all missing layers. Contents are hardly ever
+/// smaller than their compressed form.
 fn wanted(store: &Store, layers: &[Wanted], blobs_are_here: bool) -> u64 {
     let (mut known, blobs) = (HashSet::new(), store.blobs());
     let missing =

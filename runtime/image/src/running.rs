@@ -1,12 +1,12 @@
-//! Work on images that goes on by itself, as those who wait for it have it: the latest view of it, and its end. Work goes on
-//! without anybody who waits.
+//! A running pull or import for its waiting callers: the latest view of it, and its end. The work continues
+//! without any caller.
 
 use tokio::sync::watch;
 
 use crate::error::ImageError;
 use crate::progress::PullView;
 
-/// A pull or an import that is under way. Clones are of the same work.
+/// A running pull or import. Clones refer to the same work.
 #[derive(Debug, Clone)]
 pub struct Running<T> {
     view: watch::Receiver<PullView>,
@@ -15,7 +15,7 @@ pub struct Running<T> {
     what: &'static str,
 }
 
-/// The side of the work that ends it.
+/// The sending side for the result.
 pub(crate) type End<T> = watch::Sender<Option<Result<T, ImageError>>>;
 
 impl<T: Clone> Running<T> {
@@ -24,12 +24,12 @@ impl<T: Clone> Running<T> {
         (Running { view, outcome, what }, end)
     }
 
-    /// The work as it is now.
+    /// Returns the current view.
     pub fn view(&mut self) -> PullView {
         self.view.borrow_and_update().clone()
     }
 
-    /// Waits until the work is not as it was at the last [`view`](Self::view). After the end that is never.
+    /// Waits for a change since the last [`view`](Self::view). Never returns after the end.
     pub async fn changed(&mut self) {
         if self.view.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -39,7 +39,7 @@ impl<T: Clone> Running<T> {
     /// Waits for the end of the work.
     ///
     /// # Errors
-    /// Any [`ImageError`]; its kind says what can be done about it.
+    /// Any [`ImageError`]. Its kind shows how a caller can react.
     pub async fn ended(&mut self) -> Result<T, ImageError> {
         match self.outcome.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(result)) => result.clone(),

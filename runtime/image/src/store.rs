@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!  tmp ── layers' files renamed to layers/ ──► image file renamed to images/ ──► index written ──► listed
-//!  listed ── nobody uses it: image file removed, layers that no image names removed, index written ──► gone
-//!     └───── somebody does:  index written ──► removed, and there still ── last lease dropped ──► gone
+//!  listed ── not in use: image file removed, layers without an image removed, index written ──► gone
+//!     └───── in use:     index written ──► removed, but still there ── last lease dropped ──► gone
 //! ```
-//! The index is written whole and renamed into place before a new image is reported to anyone. An image file or layer
-//! that no record names is an orphan, and the next start removes it; a record without its files is dropped, and the image
-//! pulled again.
+//! The index is written as a whole and renamed into place before a new image is reported. An image file or
+//! layer without a record is an orphan, and the next start removes it. A record without its files is dropped,
+//! and the image is pulled again.
 //!
-//! Readers never wait for the disk: the lock that they take is held for moments only, and writers wait for each other by
-//! another one.
+//! Readers never wait for the disk: their lock is held only for moments. Writers wait for each other with a
+//! second lock.
 //!
-//! A tag names one image: when the tag moves, the image that had it stays, without the tag. Blobs live as long as a pull
-//! needs them; those of a failed pull are kept for a day, so that the next pull can resume.
+//! A tag names one image. When the tag moves, the old image stays without the tag. Blobs live as long as a
+//! pull needs them. Those of a failed pull are kept for a day, so the next pull can resume.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
@@ -39,24 +39,24 @@ use index::Found;
 pub(crate) use index::{Index, LayerRecord, Record};
 pub use leases::Lease;
 
-/// Age up to which blobs without a pull are kept for a pull to resume.
+/// Maximum age of blobs kept without a pull, for a later pull to resume.
 pub(crate) const RESUME_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// Layers that are fetched and unpacked at once, over all pulls and imports together: so much of them is in memory, however many
-/// pulls there are. Five pulls have all the layers under way that one has (`pull.rs`), so that a host that is slow does not stop
-/// those of other pulls.
+/// Layers fetched and unpacked at once, over all pulls and imports. This bounds the memory they use, however
+/// many pulls there are. It is enough for five pulls at their own limit (`pull.rs`), so a slow host does not
+/// stop other pulls.
 pub(crate) const LAYERS_AT_ONCE_MAX: usize = 16;
 
 #[derive(Debug, Default)]
 struct State {
     index: Index,
-    /// Number of pulls that need a blob or a layer, by its digest.
+    /// Number of pulls needing a blob or a layer, by its digest.
     pins: HashMap<String, usize>,
-    /// Digests of blobs whose content is elsewhere, and which may be there still.
+    /// Digests of blobs already stored elsewhere. Their files may still exist.
     used_up: BTreeSet<String>,
     /// Number of users of an image, by its id.
     leases: HashMap<String, usize>,
-    /// Whether all users have said so that an earlier daemon left, and what nobody uses may go.
+    /// True once all users from an earlier daemon have their leases, so unused files may be deleted.
     users_known: bool,
 }
 
@@ -66,19 +66,19 @@ pub(crate) struct Store {
     directory: PathBuf,
     /// Held for moments, never over a call of the file system.
     state: Mutex<State>,
-    /// Held by whoever changes the index or removes files, on a thread that may wait for the disk.
+    /// Held while the index is changed or files are removed, on a thread allowed to block on the disk.
     writer: Mutex<()>,
-    /// Locks that allow one writer per blob.
+    /// Locks: one writer per blob.
     pub(crate) blob_locks: Locks,
-    /// Locks that allow one unpacker per layer. The holder of one may wait for a blob's, and never the other way round.
+    /// Locks: one unpacker per layer. Their holder may wait for a blob's lock, but never the other way round.
     pub(crate) layer_locks: Locks,
-    /// Locks that allow one builder per image.
+    /// Locks: one builder per image.
     pub(crate) image_locks: Locks,
-    /// Places for layers that are fetched and unpacked, over all images.
+    /// Slots for layers being fetched and unpacked, over all images.
     layer_places: Arc<Semaphore>,
 }
 
-/// Keeps blobs and layers from being removed while a pull needs them.
+/// Prevents the removal of blobs and layers while a pull needs them.
 #[derive(Debug)]
 pub(crate) struct Pins {
     store: Arc<Store>,
@@ -98,7 +98,7 @@ impl Drop for Pins {
 }
 
 impl Store {
-    /// Opens the directory, makes what is missing, and clears what a killed daemon left.
+    /// Opens the directory, creates missing parts, and clears the leftovers of a killed daemon.
     pub(crate) fn open(directory: &Path) -> Result<Store, ImageError> {
         let store = Store::at(directory);
         let temporary = store.temporary();
@@ -116,14 +116,14 @@ impl Store {
             tracing::warn!(%error, "blobs of an earlier version are there still");
         }
         if is_changed && let Err(error) = store.write_index() {
-            // A full disk is no reason not to start: the same is found again.
+            // A full disk must not prevent a start: the next start finds the same again.
             tracing::warn!(%error, "the index of images is not written");
         }
         store.remove_orphans()?;
         Ok(store)
     }
 
-    /// The directory as it is, of whose images nothing is known yet.
+    /// Returns a store for the directory, without reading any image.
     pub(crate) fn at(directory: &Path) -> Store {
         Store {
             directory: directory.to_owned(),
@@ -136,14 +136,14 @@ impl Store {
         }
     }
 
-    /// Waits for a place for a layer. The first to come is the first to get one.
+    /// Waits for a layer slot. The first caller gets the first free one.
     pub(crate) async fn layer_place(&self) -> Option<OwnedSemaphorePermit> {
-        // Nothing closes it; and then a layer too many is better than one that never comes.
+        // The semaphore is never closed. If it were, one layer too many would be better than none.
         Arc::clone(&self.layer_places).acquire_owned().await.ok()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is whole once it is made, so that a panic leaves nothing half done.
+        // Every change is complete when made, so a panic leaves nothing half done.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -175,17 +175,17 @@ impl Store {
         self.directory.join("images.json")
     }
 
-    /// The path of an image's own file; none if the id is no digest, as in an index that somebody edited.
+    /// Returns the path of an image's own file. `None` if the id is not a digest, as in an edited index.
     pub(crate) fn image_path(&self, id: &str) -> Option<PathBuf> {
         digest_hex(id).ok().map(|hex| self.images().join(format!("{hex}.erofs")))
     }
 
-    /// The index on disk, as it is now.
+    /// Reads the index from disk.
     pub(crate) fn read_index(&self) -> Result<Index, ImageError> {
         Ok(Index::read(&self.index_path())?.index)
     }
 
-    /// Drops images without their files, and layers that no image names. Returns whether there were any.
+    /// Drops images without their files, and layers without an image. Returns true if there were any.
     fn drop_lost(&self, index: &mut Index) -> bool {
         let found = index.clone();
         index.records.retain(|_, record| self.has_files(&found, record));
@@ -194,12 +194,12 @@ impl Store {
         index.layers.retain(|diff_id, _| named.contains(diff_id));
         let lost = found.all().count() - index.all().count();
         if lost > 0 {
-            tracing::warn!(count = lost, "images whose files are missing or altered were dropped");
+            tracing::warn!(count = lost, "images with missing or altered files were dropped");
         }
         *index != found
     }
 
-    /// Writes what is in memory. The caller is the writer, or alone.
+    /// Writes the in-memory index. The caller is the writer, or alone.
     fn write_index(&self) -> Result<(), ImageError> {
         let index = self.state().index.clone();
         index.write(&self.index_path())
@@ -218,7 +218,7 @@ impl Store {
         self.sweep(RESUME_AGE)
     }
 
-    /// The files of all images and layers of an index.
+    /// Returns the files of all images and layers of an index.
     pub(crate) fn known_files(&self, index: &Index) -> BTreeSet<PathBuf> {
         let images = index.all().filter_map(|record| self.image_path(&record.id));
         let layers =
@@ -226,7 +226,7 @@ impl Store {
         images.chain(layers.flatten()).collect()
     }
 
-    /// Removes blobs that no pull names and that were not written for `age`.
+    /// Removes blobs if no pull needs them and they were not written for `age`.
     fn sweep(&self, age: Duration) -> Result<(), ImageError> {
         let pinned: BTreeSet<String> = self.state().pins.keys().cloned().collect();
         blob::sweep(&self.blobs(), age, |hex| pinned.contains(&format!("sha256:{hex}")))
@@ -246,13 +246,13 @@ impl Store {
         state.index.records.values().map(|record| Listed::new(&state.index, record)).collect()
     }
 
-    /// The image of this id, also one that was removed and is there still.
+    /// Returns the image of this id, also a removed one with existing files.
     pub(crate) fn known(&self, id: &str) -> Option<Record> {
         let state = self.state();
         state.index.records.get(id).or_else(|| state.index.removed.get(id)).cloned()
     }
 
-    /// The listed image of this id, and all that is known of its layers.
+    /// Returns the listed image of this id, with the records of its layers.
     pub(crate) fn indexed(&self, id: &str) -> Option<(Index, Record)> {
         let state = self.state();
         let record = state.index.records.get(id)?.clone();
@@ -280,10 +280,10 @@ impl Store {
             .map(listed)
     }
 
-    /// Adds an image, or names to one that is there. A tag leaves the image that had it.
+    /// Adds an image, or names to an existing one. A tag is taken from its previous image.
     ///
     /// # Errors
-    /// [`ImageError::Unknown`] if the image's files were removed since.
+    /// [`ImageError::Unknown`] if the image's files were removed meanwhile.
     pub(crate) fn add(&self, new: Record) -> Result<Listed, ImageError> {
         let _writer = self.writer();
         let mut index = self.state().index.clone();
@@ -306,12 +306,12 @@ impl Store {
         Ok(listed)
     }
 
-    /// Removes an image with all its names. Files that nobody uses go first, since that frees a full disk: where the disk
-    /// does not take the index even then, the next start drops the record that has no file. Files that somebody uses stay
+    /// Removes an image with all its names. Unused files are deleted first, because this frees a full disk.
+    /// If writing the index still fails, the next start drops the record without a file. Files in use stay
     /// until the last lease is dropped.
     ///
     /// # Errors
-    /// Layers and blobs that cannot be removed are tried again by the next removal, and by the next start.
+    /// Layers and blobs that could not be removed. The next removal and the next start try again.
     pub(crate) fn remove(&self, id: &str) -> Result<(), ImageError> {
         if self.is_gone(id) {
             return Ok(());
@@ -325,7 +325,7 @@ impl Store {
         layers.and(self.remove_blobs([])).and(self.sweep(RESUME_AGE))
     }
 
-    /// Whether neither the image is there nor a layer or a blob that nobody needs.
+    /// Returns true if the image is gone, and there are no unneeded layers or blobs.
     fn is_gone(&self, id: &str) -> bool {
         let state = self.state();
         !state.index.records.contains_key(id)
@@ -333,8 +333,9 @@ impl Store {
             && state.used_up.is_empty()
     }
 
-    /// Removes blobs that are used up and that no pull needs, also those that could not be removed before. A pull names its
-    /// blobs before it takes their locks, so that it either is seen here, or finds the blob gone.
+    /// Removes used-up blobs not needed by any pull, including those of earlier failed removals. A pull pins
+    /// its blobs before it takes their locks. So either the pin is seen here, or the pull finds the blob
+    /// gone.
     pub(crate) fn remove_blobs(&self, digests: impl IntoIterator<Item = String>) -> Result<(), ImageError> {
         let used_up = {
             let mut state = self.state();
@@ -359,7 +360,7 @@ impl Store {
     }
 }
 
-/// An image of the index, with how much a guest maps of it.
+/// An image of the index, with its mapped size in a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) record: Record,
@@ -375,7 +376,7 @@ impl Listed {
     }
 }
 
-/// An image that is known, with new names too. Where its own file was made anew, what is new of it counts.
+/// Adds the new names to a known image. If its own file was rebuilt, the new record's other fields count.
 fn with_names_of(mut old: Record, new: Record) -> Record {
     let (repo_tags, repo_digests) = (new.repo_tags.clone(), new.repo_digests.clone());
     if new.file_bytes > 0 {

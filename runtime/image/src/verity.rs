@@ -1,6 +1,6 @@
-//! fs-verity of the store's files: the kernel lets nobody write to such a file any more, checks each of its blocks against a tree of
-//! hashes as it is read, and knows the file by the digest of that tree. Owns how a file comes to its digest and is compared
-//! with one; which file has which digest is for the index to keep.
+//! fs-verity for the store's files. The kernel makes such a file immutable and checks each block on reading
+//! against a tree of hashes. The digest of this tree identifies the file. Owns sealing files and comparing
+//! their digests; the index stores the digest of each file.
 //!
 //! Linux: Documentation/filesystems/fsverity.rst.
 
@@ -21,21 +21,22 @@ use crate::error::ImageError;
 const SHA_256: u8 = 1;
 const DIGEST_BYTES: usize = 32;
 
-/// Bytes of a block of the tree of hashes: every kernel with fs-verity has this size where its pages are as large.
+/// Bytes of a block in the hash tree. Every kernel with fs-verity supports this size if its pages are as
+/// large.
 const BLOCK_BYTES: u32 = 4096;
 
-/// How often a file is tried that is open for writing, and the pause before the next try: a program that the daemon starts has its
-/// descriptors, too, until it is executed.
+/// How often sealing is retried while a file is open for writing, and the pause in between. A program started
+/// by the daemon also holds its descriptors until it is executed.
 const BUSY_TRIES: usize = 100;
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
-/// The digest by which fs-verity knows a file, as hexadecimal digits.
+/// The fs-verity digest of a file, as hexadecimal digits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct VerityDigest(pub(crate) String);
 
-/// Seals a file for ever, durably, and returns its digest; none where the file system, or the kernel for it, has no fs-verity. Nobody
-/// may have the file open for writing.
+/// Seals a file permanently and durably, and returns its digest. Returns `None` if the file system, or the
+/// kernel's support for it, lacks fs-verity. The file must not be open for writing anywhere.
 pub(crate) fn seal(path: &Path) -> Result<Option<VerityDigest>, ImageError> {
     let failed = ImageError::disk("sealing", path);
     let sealed = File::open(path).and_then(|file| {
@@ -65,8 +66,8 @@ fn enable(file: &File, path: &Path) -> io::Result<bool> {
     Err(Errno::TXTBSY.into())
 }
 
-/// Whether the system has fs-verity and none for such a file: its blocks are of another size, SHA-256 is missing, or all files
-/// need signatures (fs.verity.require_signatures).
+/// Returns true if the system has fs-verity, but not for such a file: its block size differs, SHA-256 is
+/// missing, or all files need signatures (fs.verity.require_signatures).
 fn is_unable(error: &io::Error) -> bool {
     let unable = [Errno::INVAL, Errno::NOPKG, Errno::PERM];
     unable.iter().any(|one| error.raw_os_error() == Some(one.raw_os_error()))
@@ -80,10 +81,10 @@ fn measure(file: &File) -> io::Result<VerityDigest> {
     Ok(VerityDigest(hex::encode(digest)))
 }
 
-/// Compares an open file with the digest that it had when it was stored; one without a digest is not looked at.
+/// Compares an open file with its stored digest. Without a digest there is no check.
 ///
 /// # Errors
-/// An error of the kind [`io::ErrorKind::InvalidData`] for another file, and whatever the disk fails with.
+/// An error of the kind [`io::ErrorKind::InvalidData`] for another file, and any error of the disk.
 pub(crate) fn check(file: &File, stored: Option<&VerityDigest>) -> io::Result<()> {
     let Some(stored) = stored else { return Ok(()) };
     let found = measure(file)?;
@@ -94,7 +95,7 @@ pub(crate) fn check(file: &File, stored: Option<&VerityDigest>) -> io::Result<()
 }
 
 fn altered(reason: &str) -> io::Error {
-    let text = format!("it is not the file that was stored ({reason}): remove the image, and pull it again");
+    let text = format!("it is not the stored file ({reason}): remove the image, and pull it again");
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
@@ -102,7 +103,7 @@ fn altered(reason: &str) -> io::Error {
 mod tests {
     use super::*;
 
-    /// A file on a file system that never has fs-verity.
+    /// A file on a file system without fs-verity.
     fn file() -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
         std::fs::write(file.path(), b"content").unwrap();
@@ -123,7 +124,7 @@ mod tests {
         let stored = VerityDigest("0".repeat(64));
         let error = check(&File::open(file.path()).unwrap(), Some(&stored)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
-        assert!(error.to_string().contains("it is not the file that was stored"), "{error}");
+        assert!(error.to_string().contains("it is not the stored file"), "{error}");
     }
 
     #[test]

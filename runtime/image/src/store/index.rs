@@ -1,7 +1,7 @@
-//! The index in memory, and its forms on disk. Owns which images there are and which layers they name; removes no file.
+//! The index in memory, and its forms on disk. Owns the list of images and of their layers; removes no file.
 //!
-//! Version 1 had images that are one file each, and the digests of their compressed blobs. Such images stay as they are: they
-//! are images without layers of their own. Nobody needs their blobs.
+//! In version 1 an image was one file, and the index had the digests of its compressed blobs. Such images
+//! stay unchanged: they are images without layers of their own. Their blobs are not needed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +16,7 @@ use crate::error::ImageError;
 use crate::files;
 use crate::verity::VerityDigest;
 
-/// Version of the index's form. An index of a version that is not known is refused.
+/// Version of the index's form. Unknown versions are refused.
 const VERSION: u32 = 2;
 
 /// One image in the index.
@@ -27,12 +27,12 @@ pub(crate) struct Record {
     pub(crate) repo_tags: Vec<String>,
     pub(crate) repo_digests: Vec<String>,
     pub(crate) size_bytes: u64,
-    /// Bytes of the image's own file: of the metadata, or of an image that is one file.
+    /// Bytes of the image's own file: of the metadata, or of a single-file image.
     pub(crate) file_bytes: u64,
-    /// The digest of the image's own file, where the file system has fs-verity.
+    /// The digest of the image's own file, if the file system has fs-verity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) verity: Option<VerityDigest>,
-    /// Diff ids of the layers whose contents follow the image's own file, each once and in this order.
+    /// Diff ids of the layers with their contents after the image's own file, each once and in this order.
     pub(crate) layers: Vec<String>,
     #[serde(deserialize_with = "without_nulls")]
     pub(crate) config: DeclaredConfig,
@@ -41,41 +41,41 @@ pub(crate) struct Record {
 /// A layer's two files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LayerRecord {
-    /// Bytes of contents, a multiple of 4 KiB. The file is as long as the next multiple of 2 MiB; without contents there is
-    /// none.
+    /// Bytes of contents, a multiple of 4 KiB. The file's length is the next multiple of 2 MiB. Without
+    /// contents there is no file.
     pub(crate) content_bytes: u64,
     pub(crate) tree_bytes: u64,
-    /// The digest of the contents' file, where the file system has fs-verity.
+    /// The digest of the contents' file, if the file system has fs-verity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) data_verity: Option<VerityDigest>,
-    /// The digest of the tree's file, where the file system has fs-verity.
+    /// The digest of the tree's file, if the file system has fs-verity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tree_verity: Option<VerityDigest>,
 }
 
-/// Indexes of earlier versions have `null` where the image names no stop signal.
+/// Indexes of earlier versions have `null` for an image without a stop signal.
 fn without_nulls<'de, D: Deserializer<'de>>(from: D) -> Result<DeclaredConfig, D::Error> {
     let mut fields = Map::deserialize(from)?;
     fields.retain(|_, value: &mut Value| !value.is_null());
     serde_json::from_value(fields.into()).map_err(D::Error::custom)
 }
 
-/// All that the store knows of its files.
+/// All the store's knowledge of its files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Index {
     /// Images, by id.
     pub(crate) records: BTreeMap<String, Record>,
-    /// Images that were removed while somebody used them, by id, and are there still. Nobody sees them.
+    /// Images removed while in use, by id. Their files still exist, but nothing lists them.
     pub(crate) removed: BTreeMap<String, Record>,
-    /// Layers, by diff id. On disk are those that an image names; in memory also those of pulls that are not done, or have
-    /// failed.
+    /// Layers, by diff id. On disk: those referenced by an image. In memory: also those of unfinished or
+    /// failed pulls.
     pub(crate) layers: BTreeMap<String, LayerRecord>,
 }
 
-/// The index as it was read.
+/// The index just read.
 pub(crate) struct Found {
     pub(crate) index: Index,
-    /// Digests of blobs that an index of version 1 names; none in an index of today's.
+    /// Digests of blobs named by an index of version 1. `None` for the current version.
     pub(crate) old_blobs: Option<BTreeSet<String>>,
 }
 
@@ -115,10 +115,10 @@ struct VersionOnly {
 }
 
 impl Index {
-    /// Reads the index at `path`; an absent one is empty.
+    /// Reads the index at `path`. An absent one is empty.
     ///
     /// # Errors
-    /// [`ImageError::Disk`], also for an index that is damaged or of a version that is not known.
+    /// [`ImageError::Disk`], also if the index is damaged or of an unknown version.
     pub(crate) fn read(path: &Path) -> Result<Found, ImageError> {
         let bytes = match fs::read(path) {
             Ok(bytes) => bytes,
@@ -143,7 +143,7 @@ impl Index {
         }
     }
 
-    /// Writes the index to `path`: all images, and the layers that they name.
+    /// Writes the index to `path`: all images and their layers.
     pub(crate) fn write(&self, path: &Path) -> Result<(), ImageError> {
         let named = self.named_layers();
         let mut layers = self.layers.clone();
@@ -155,17 +155,17 @@ impl Index {
         files::replace(path, &bytes)
     }
 
-    /// All images whose files are there, those that were removed included.
+    /// Returns all images with existing files, including removed ones.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Record> {
         self.records.values().chain(self.removed.values())
     }
 
-    /// Diff ids of the layers that an image names.
+    /// Returns the diff ids of all layers referenced by an image.
     pub(crate) fn named_layers(&self) -> BTreeSet<&str> {
         self.all().flat_map(|record| &record.layers).map(String::as_str).collect()
     }
 
-    /// The lengths of the files of the image's layers, in order; none where a layer is not known.
+    /// Returns the lengths of the image's layer files, in order. `None` if a layer is unknown.
     pub(crate) fn layer_bytes(&self, record: &Record) -> Option<Vec<u64>> {
         let bytes = |diff_id: &String| Some(self.layers.get(diff_id)?.content_bytes);
         record.layers.iter().map(bytes).collect()
@@ -176,7 +176,8 @@ fn by_id(images: Vec<Record>) -> BTreeMap<String, Record> {
     images.into_iter().map(|record| (record.id.clone(), record)).collect()
 }
 
-/// Images of version 1 as images of today's. Files of version 1 were padded to a multiple of 2 MiB.
+/// Converts images of version 1 to the current version. Files of version 1 were padded to a multiple of 2
+/// MiB.
 fn first(file: FirstIndexFile) -> Found {
     let FirstIndexFile { images, removed: mut old_blobs, .. } = file;
     let record = |first: FirstRecord| {

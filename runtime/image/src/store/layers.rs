@@ -1,5 +1,5 @@
-//! Layers in the store: two files each, shared by all images that name the layer. Owns their places, how they come and how
-//! they go; never looks into them.
+//! Layers in the store: two files each, shared by all images with the layer. Owns their places, their
+//! creation and their removal; never looks into them.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -27,7 +27,7 @@ impl LayerRecord {
 }
 
 impl State {
-    /// Layers that neither an image names nor a pull needs.
+    /// Returns the layers not referenced by any image and not needed by any pull.
     pub(super) fn unneeded_layers(&self) -> Vec<String> {
         let named: BTreeSet<&str> = self.index.named_layers();
         let is_needed =
@@ -37,25 +37,25 @@ impl State {
 }
 
 impl Store {
-    /// The path of a layer's contents; none if the diff id is no digest.
+    /// Returns the path of a layer's contents. `None` if the diff id is not a digest.
     pub(crate) fn data_path(&self, diff_id: &str) -> Option<PathBuf> {
         digest_hex(diff_id).ok().map(|hex| self.layers().join(format!("{hex}.data")))
     }
 
-    /// The path of a layer's tree; none if the diff id is no digest.
+    /// Returns the path of a layer's tree. `None` if the diff id is not a digest.
     pub(crate) fn tree_path(&self, diff_id: &str) -> Option<PathBuf> {
         digest_hex(diff_id).ok().map(|hex| self.layers().join(format!("{hex}.tree")))
     }
 
-    /// The layer of this diff id, if it is here.
+    /// Returns the layer with this diff id, if it is here.
     pub(crate) fn layer(&self, diff_id: &str) -> Option<LayerRecord> {
         self.state().index.layers.get(diff_id).cloned()
     }
 
-    /// Puts an unpacked layer in its place. The caller holds the layer's lock and has pinned it.
+    /// Moves an unpacked layer into place. The caller holds the layer's lock and has pinned it.
     ///
-    /// A layer that is here already, and whose tree was damaged, keeps its data file, since running guests read it and
-    /// images name its blocks.
+    /// A layer with a damaged tree may already be here. Its data file is then kept, because running guests
+    /// read it and images refer to its blocks.
     pub(crate) fn publish_layer(
         &self,
         diff_id: &str,
@@ -74,13 +74,14 @@ impl Store {
         };
         let tree_verity = files::publish_sealed(point, new_tree, &places.tree, &tree)?;
         let record = LayerRecord { content_bytes, tree_bytes, data_verity, tree_verity };
-        // Who writes the index puts its own copy in the place of what is here.
+        // A writer of the index replaces the state with its own copy.
         let _writer = self.writer();
         self.state().index.layers.insert(diff_id.to_owned(), record.clone());
         Ok(record)
     }
 
-    /// The layer whose contents are here, as an image names them. The contents are compared, since that is rare.
+    /// Returns the layer if its contents are already here, as referenced by images. The contents are
+    /// compared, because this case is rare.
     fn data_that_is_here(
         &self,
         diff_id: &str,
@@ -95,19 +96,20 @@ impl Store {
                     .map_err(ImageError::disk("comparing with its layer", data))?);
         let is_named = self.state().index.named_layers().contains(diff_id);
         if !is_same && is_named {
-            let reason = "it differs from what its layer unpacks to: remove the images that have the layer";
+            let reason = "it differs from its layer's contents: remove the images with this layer";
             let error = io::Error::new(io::ErrorKind::InvalidData, reason);
             return Err(ImageError::disk("reading", data)(error));
         }
         Ok(is_same.then_some(known))
     }
 
-    /// Removes layers that nobody needs, each whatever becomes of the others.
+    /// Removes unneeded layers. A failure does not stop the others.
     pub(super) fn remove_layers(&self) -> Result<(), ImageError> {
         let mut outcome = Ok(());
         let unneeded = self.state().unneeded_layers();
         for diff_id in unneeded {
-            // A pull pins a layer before it takes its lock, so that it either is seen here, or finds the layer gone.
+            // A pull pins a layer before it takes its lock. So either the pin is seen here, or the pull finds
+            // the layer gone.
             let Some(_lock) = self.layer_locks.try_lock(&diff_id) else { continue };
             let taken = {
                 let mut state = self.state();
@@ -127,7 +129,7 @@ impl Store {
     }
 }
 
-/// Whether the file at `other` is the one that was stored, with the contents of `one`.
+/// Returns true if the file at `other` is the stored one and has the contents of `one`.
 fn is_same(one: &Path, other: &Path, stored: Option<&VerityDigest>) -> io::Result<bool> {
     let (one, other) = match (File::open(one), File::open(other)) {
         (Ok(one), Ok(other)) => (one, other),

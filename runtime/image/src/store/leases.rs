@@ -1,8 +1,8 @@
-//! Leases: who uses an image's files. Owns what happens to an image that is removed while somebody does.
+//! Leases: the use of an image's files. Owns the handling of an image removed while in use.
 //!
-//! An image is used from the moment its files are opened for a guest until no VM has them any more. After a daemon's start
-//! nobody knows of the users that an earlier one left until they have taken their leases anew; nothing of a removed image
-//! goes before [`Store::users_are_known`].
+//! An image is in use from the moment its files are opened for a guest until the last VM is done with them.
+//! After a daemon's start, the users from an earlier daemon are unknown until they have taken their leases
+//! again. No file of a removed image is deleted before [`Store::users_are_known`].
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::blocking::DroppedAside;
 use crate::error::ImageError;
 use crate::files;
 
-/// A use of an image. The last one that is dropped of a removed image lets its files go.
+/// A use of an image. Dropping the last lease of a removed image deletes its files.
 #[derive(Debug)]
 pub struct Lease {
     _held: DroppedAside<Held>,
@@ -35,7 +35,7 @@ impl Store {
         self.lease_if(id, |index| index.records.contains_key(id))
     }
 
-    /// Takes a lease for a user of whom an earlier daemon knew, also on an image that was removed.
+    /// Takes a lease for a user from an earlier daemon, even if the image was removed.
     pub(crate) fn lease_again(self: &Arc<Self>, id: &str) -> Option<Lease> {
         self.lease_if(id, |index| index.records.contains_key(id) || index.removed.contains_key(id))
     }
@@ -50,7 +50,7 @@ impl Store {
         Some(Lease { _held: DroppedAside::new(Held { store: Arc::clone(self), id: id.to_owned() }) })
     }
 
-    /// Counts a user less. Blocks on the disk where that was the last one of a removed image.
+    /// Counts one user less. Blocks on the disk if it was the last one of a removed image.
     fn release(&self, id: &str) {
         {
             let mut state = self.state();
@@ -67,18 +67,18 @@ impl Store {
         }
     }
 
-    /// Every user of an earlier daemon has its lease: what nobody uses of removed images goes.
+    /// All users from an earlier daemon have their leases. Removed images without users are deleted.
     pub(crate) fn users_are_known(&self) -> Result<(), ImageError> {
         self.state().users_known = true;
         self.remove_unused()
     }
 
-    /// No lease that is dropped from now on lets anything go: the daemon ends, and those who use images do not.
+    /// Leases dropped from now on delete nothing: the daemon stops, but the users of images do not.
     pub(crate) fn forget_users(&self) {
         self.state().users_known = false;
     }
 
-    /// Removes the files of removed images that nobody uses.
+    /// Deletes the files of removed images without users.
     fn remove_unused(&self) -> Result<(), ImageError> {
         let _writer = self.writer();
         let (mut outcome, mut is_changed) = (Ok(()), false);
@@ -108,13 +108,13 @@ impl Store {
         outcome
     }
 
-    /// Takes an image off the list, and its own file away unless somebody uses the image. The caller is the writer. Returns
-    /// whether there was one.
+    /// Takes an image off the list, and deletes its own file unless it is in use. The caller is the writer.
+    /// Returns true if the image was listed.
     pub(super) fn take_away(&self, id: &str) -> Result<bool, ImageError> {
         let (record, is_used) = {
             let mut state = self.state();
             let Some(record) = state.index.records.remove(id) else { return Ok(false) };
-            // Before users are known, an image that a running pod has may have no lease yet.
+            // Before all users are known, a running pod's image may have no lease yet.
             let is_used = state.leases.contains_key(id) || !state.users_known;
             if is_used {
                 let nameless = Record { repo_tags: Vec::new(), repo_digests: Vec::new(), ..record.clone() };

@@ -322,7 +322,7 @@ fn a_file_that_is_not_the_one_that_was_stored_is_not_given_to_a_guest_and_its_im
         store.write_index().unwrap();
         let error = crate::opened::open(&store, &id('a')).unwrap_err();
         let text = crate::error::chain(&error);
-        assert!(text.contains("it is not the file that was stored"), "{text}");
+        assert!(text.contains("it is not the stored file"), "{text}");
         crate::opened::open(&store, &id('b')).unwrap();
         // A pull of the image does not take the file for the image's either.
         let nameless = Record { file_bytes: 0, ..record('a', "a:2", &['1']) };

@@ -1,5 +1,5 @@
-//! Whether an image's files are those that were stored. Owns the look at them from outside: their kinds, lengths and digests; never
-//! reads what is in them.
+//! Checks if an image's files are the stored ones. Owns the check from outside: file types, lengths and
+//! digests; never reads the contents.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -8,7 +8,8 @@ use super::{Index, Record, Store};
 use crate::verity::{self, VerityDigest};
 
 impl Store {
-    /// Whether all files are there that a guest reads of the image, as long as they must be, and none is another one than was stored.
+    /// Returns true if all the image's files for a guest exist, have the right length, and are the stored
+    /// ones.
     pub(crate) fn has_files(&self, index: &Index, record: &Record) -> bool {
         is_stored(self.image_path(&record.id), record.file_bytes, record.verity.as_ref())
             && record.layers.iter().all(|diff_id| {
@@ -22,7 +23,7 @@ impl Store {
 
 fn is_stored(path: Option<PathBuf>, bytes: u64, digest: Option<&VerityDigest>) -> bool {
     let Some(path) = path else { return false };
-    // Only a file is opened: a pipe would wait for its writer.
+    // Only a regular file is opened. A pipe would wait for its writer.
     let is_long = fs::metadata(&path).is_ok_and(|found| found.is_file() && found.len() == bytes);
     is_long
         && match digest {

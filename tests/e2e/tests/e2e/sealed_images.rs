@@ -76,8 +76,8 @@ async fn a_stored_file_is_sealed_and_one_that_was_swapped_is_refused_and_pulled_
     for path in [&own[0], &data[0]] {
         swap(path);
         let text = refused(&mut client, &host, &image).await;
-        assert!(text.contains("it is not the file that was stored") && text.contains("fs-verity"), "{text}");
-        assert!(host.daemon.log().contains("it is not the file that was stored"));
+        assert!(text.contains("it is not the stored file") && text.contains("fs-verity"), "{text}");
+        assert!(host.daemon.log().contains("it is not the stored file"));
         host.daemon.kill_and_restart().await.unwrap();
         client = host.client();
         let listed = client.images.list_images(v1::ListImagesRequest::default()).await.unwrap();
