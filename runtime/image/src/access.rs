@@ -1,12 +1,13 @@
-//! Access to one host: the proof of a caller's rights that it wants, for as long as it lives. Owns the exchange of Docker's token
-//! authentication (distribution, `spec/auth`); `token.rs` reads answers, and `client.rs` sends what access is for.
+//! Access to one host: obtains the required proof of a caller's rights and keeps it while it is valid. Owns
+//! Docker's token authentication (distribution, `spec/auth`). `token.rs` reads the answers, and `client.rs`
+//! sends the actual requests.
 //!
 //! ```text
-//!   Basic ───────────────────► name and password, where the caller has them
-//!   Bearer realm, service ───► realm, by GET or POST ──► token, for as long as the host says
+//!   Basic ───────────────────► the caller's name and password, if any
+//!   Bearer realm, service ───► realm, by GET or POST ──► token, valid for as long as the host says
 //! ```
-//! A service may know one of two ways only. Each kind of credentials has the way that most services know first, and the other one where
-//! a service refuses that (containerd does the same, from the other end).
+//! A service may support only one of GET and POST. Each kind of credentials starts with the way most services
+//! support. If the service refuses, the other way is tried (containerd does the same in reverse).
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -20,13 +21,13 @@ use crate::challenge::{Bearer, Challenge};
 use crate::said::said;
 use crate::token::{self, Token};
 
-/// Most bytes of an answer with a token. A token is sent in a header, of which servers take far less.
+/// Most bytes of an answer with a token. A token is sent in a header, and servers accept far less there.
 const TOKEN_BYTES_MAX: u64 = 256 << 10;
 
-/// The name of this client for services of OAuth2.
+/// The name of this client for OAuth2 services.
 const CLIENT: (&str, &str) = ("client_id", "podvisor");
 
-/// The proof of a caller's rights that a host wants.
+/// Proof of a caller's rights, sent with requests.
 #[derive(Clone)]
 pub(crate) enum Access {
     None,
@@ -49,13 +50,13 @@ impl Access {
 pub(crate) enum Auth {
     Anonymous,
     Password(String, String),
-    /// A token that the registry takes as it is.
+    /// A token used directly with the registry.
     Token(String),
-    /// A token for which the registry's service gives one for each repository.
+    /// A token for the registry's service, exchanged there for a token per repository.
     Identity(String),
 }
 
-/// The ways to ask a service for a token.
+/// The ways of requesting a token from a service.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Get,
@@ -63,7 +64,7 @@ enum Way {
     Post,
 }
 
-/// An access, and when it ends.
+/// An access and its expiry.
 type Granted = (Access, Option<Instant>);
 
 /// One caller's access to one repository of a host.
@@ -79,7 +80,8 @@ impl Keys {
         Keys { http, repository, auth, granted: Mutex::default() }
     }
 
-    /// The access of before, if it has not ended. A registry's token is nobody's to ask for.
+    /// Returns the previous access unless it has expired. A registry's token is used directly and never
+    /// requested.
     pub(crate) fn at_hand(&self) -> Option<Access> {
         if let Auth::Token(token) = &self.auth {
             return Some(Access::Bearer(token.clone()));
@@ -88,14 +90,15 @@ impl Keys {
         granted.filter(|(_, end)| end.is_none_or(|end| Instant::now() < end)).map(|(access, _)| access)
     }
 
-    /// Gets the access that a host wants before it was asked for anything.
+    /// Gets the access required by a host before the first real request.
     pub(crate) async fn enter(&self, mut challenge: Challenge) -> Result<Access, ClientError> {
-        // Nothing in particular was asked for: the scope there is a placeholder (ghcr.io has `repository:user/image:pull`).
+        // The request was for nothing in particular, so the scope is a placeholder (ghcr.io has
+        // `repository:user/image:pull`).
         if let Challenge::Token(bearer) = &mut challenge {
             bearer.scope = None;
         }
         match self.answer(&challenge).await {
-            // What is asked for may be open to strangers all the same; if not, its refusal says why.
+            // The image may still be public. If it is not, the refusal of the real request gives the reason.
             Err(ClientError::NoAccess(_))
                 if matches!(self.auth, Auth::Anonymous) || matches!(challenge, Challenge::Other(_)) =>
             {
@@ -106,7 +109,7 @@ impl Keys {
         }
     }
 
-    /// Gets the access that a refusal wants, where it is another one than what was `shown`.
+    /// Gets the access required by a refusal, if it differs from the one `shown`.
     pub(crate) async fn replace(
         &self,
         shown: &Access,
@@ -121,7 +124,7 @@ impl Keys {
         }
     }
 
-    /// Gets a stranger's access to another host that the host has sent us to.
+    /// Gets anonymous access to another host after a redirect.
     pub(crate) async fn elsewhere(&self, challenge: &Challenge) -> Result<Option<Access>, ClientError> {
         let Challenge::Token(bearer) = challenge else { return Ok(None) };
         let scopes =
@@ -139,7 +142,7 @@ impl Keys {
                 (Access::Basic(name.clone(), password.clone()), None)
             }
             (Challenge::Other(schemes), _) => {
-                return Err(ClientError::NoAccess(format!(": it wants {schemes}, which is not known here")));
+                return Err(ClientError::NoAccess(format!(": it wants {schemes}, unknown here")));
             }
             (Challenge::None | Challenge::Password, _) => (Access::None, None),
         };
@@ -151,7 +154,7 @@ impl Keys {
         *self.granted.lock().unwrap_or_else(PoisonError::into_inner) = Some(granted);
     }
 
-    /// Gets a token from the place that the host names.
+    /// Gets a token from the address named by the host.
     async fn token(&self, bearer: &Bearer, scopes: Vec<String>, auth: &Auth) -> Result<Granted, ClientError> {
         let realm = Url::parse(&bearer.realm).ok().filter(|url| matches!(url.scheme(), "http" | "https"));
         let Some(realm) = realm else {
@@ -188,7 +191,8 @@ impl Keys {
     }
 }
 
-/// Whether a service that refuses with this status may give a token the other way (containerd has the same list).
+/// Returns true if a service refusing with this status may still give a token the other way (containerd has
+/// the same list).
 fn is_of_the_way(status: StatusCode) -> bool {
     matches!(status.as_u16(), 400 | 401 | 404 | 405)
 }
@@ -208,7 +212,8 @@ fn request(
     auth: &Auth,
     way: Way,
 ) -> RequestBuilder {
-    // OAuth2 has one field, with spaces (RFC 6749, section 3.3); the older way has one for each.
+    // OAuth2 has one field, separated by spaces (RFC 6749, section 3.3). The older way has one field per
+    // scope.
     let joined = scopes.join(" ");
     let mut fields = match way {
         Way::Post if scopes.is_empty() => Vec::new(),

@@ -1,8 +1,8 @@
-//! The answers of a host: bodies that are bounded as they come, and what a refusal says. Owns the errors of a client; what one means for
-//! a caller is `endpoint.rs`'s.
+//! The answers of a host: size-limited bodies, and the contents of a refusal. Owns the errors of a client.
+//! `endpoint.rs` decides their meaning for a caller.
 //!
-//! A body's length counts as it comes, whatever the host has announced, and nothing is decoded: a bound on bytes received
-//! is a bound on bytes held.
+//! A body's length is counted as it arrives, whatever the host has announced. Nothing is decompressed here,
+//! so a bound on received bytes is a bound on memory.
 
 use std::time::Duration;
 
@@ -15,27 +15,27 @@ use url::Url;
 use crate::challenge::retry_after;
 use crate::said::said;
 
-/// Bytes of an error's body that are read; the rest is for nobody.
+/// Most bytes read of an error's body; the rest is ignored.
 const ERROR_BYTES_MAX: u64 = 64 << 10;
 
-/// Why there is no answer.
+/// The reason for having no answer.
 #[derive(Debug)]
 pub(crate) enum ClientError {
     /// The connection broke, or the host refused.
     Failed(OciDistributionError),
-    /// The host takes no more requests for now.
+    /// The host accepts no more requests for now.
     Busy {
         source: OciDistributionError,
-        /// How long the host wants to be left alone, if it says so.
+        /// How long to wait before the next request, if the host says so.
         wait: Option<Duration>,
     },
-    /// There is no access to be had; the text says why, after a colon.
+    /// Access was refused. The text gives the reason, after a colon.
     NoAccess(String),
-    /// The access is not enough; the text says why, after a colon.
+    /// The access is not sufficient. The text gives the reason, after a colon.
     Denied(String),
-    /// There is no such thing.
+    /// The host has no such content.
     Missing,
-    /// The body is longer than `limit`; `size` bytes of it have come.
+    /// The body is longer than `limit`; `size` bytes have arrived.
     TooLong { size: u64, limit: u64 },
 }
 
@@ -45,7 +45,8 @@ impl From<reqwest::Error> for ClientError {
     }
 }
 
-/// The place in a blob at which an answer's body begins; none where it has no such body, or does not say (RFC 9110, section 14.4).
+/// Returns the offset in a blob of an answer's first byte. Returns `None` if the answer has no such body or
+/// no offset (RFC 9110, section 14.4).
 pub(crate) fn beginning_of(response: &Response) -> Option<u64> {
     match response.status() {
         StatusCode::OK => Some(0),
@@ -59,7 +60,7 @@ pub(crate) fn beginning_of(response: &Response) -> Option<u64> {
     }
 }
 
-/// Reads a body whole, and no further than `limit`.
+/// Reads a whole body, of at most `limit` bytes.
 pub(crate) async fn read(mut response: Response, limit: u64) -> Result<Bytes, ClientError> {
     let mut body = BytesMut::new();
     while let Some(piece) = response.chunk().await? {
@@ -85,11 +86,11 @@ pub(crate) async fn beginning(mut response: Response) -> Result<Bytes, ClientErr
     Ok(body.freeze())
 }
 
-/// The failure that another status than the wanted one stands for.
+/// Converts an answer with an unexpected status into an error.
 pub(crate) async fn refusal(response: Response) -> ClientError {
     let (status, url) = (response.status(), without_query(response.url().clone()));
     let wait = response.headers().get(RETRY_AFTER).and_then(retry_after);
-    // The status says enough where the body breaks off.
+    // If the body breaks off, the status is enough.
     let body = beginning(response).await.unwrap_or_default();
     match status {
         StatusCode::UNAUTHORIZED => return ClientError::NoAccess(said(&body)),
@@ -119,7 +120,8 @@ pub(crate) fn shown(mut error: reqwest::Error) -> reqwest::Error {
     error
 }
 
-/// An address for people: a query may hold a signature, with which anybody could fetch.
+/// Removes the query from an address before it is shown: a query may hold a signature, and anyone could fetch
+/// with it.
 fn without_query(mut url: Url) -> Url {
     url.set_query(None);
     url

@@ -1,4 +1,5 @@
-//! Reads one blob from the registry or from disk, hashes it, and stores it. Owns the blob's file until it is whole.
+//! Reads one blob from the registry or from disk, hashes it, and stores it. Owns the blob's file until it is
+//! whole.
 //!
 //! ```text
 //!            absent ── first byte ──► <digest>.partial ── all bytes, digest right ──► <digest>
@@ -8,7 +9,7 @@
 //!                     or it was, and is a layer now
 //! ```
 //!
-//! [`BlobReader`] is the blocking end: it returns bytes while they arrive, so that a layer is decompressed and
+//! [`BlobReader`] is the blocking end. It returns bytes while they arrive, so a layer is decompressed and
 //! unpacked at the same time. The bytes are verified only when [`BlobReader::finish`] succeeds.
 
 use std::fs::{self, File, OpenOptions};
@@ -31,18 +32,17 @@ use crate::transfer::{Sources, Transfer};
 /// Bytes read at a time from disk.
 const READ_BYTES: usize = 128 * 1024;
 
-/// Most bytes of a transfer that are waited for after the blob could not be unpacked, to learn whether its digest explains
-/// that.
+/// Most bytes still read after the blob could not be unpacked. The digest may then explain the failure.
 const TAIL_BYTES_MAX: u64 = 1 << 20;
 
-/// A blob that is being read, and stored if it comes from the network.
+/// A blob being read, and also stored if it comes from the network.
 pub(crate) struct BlobReader {
     descriptor: Descriptor,
     file: File,
     path: PathBuf,
-    /// The path of the whole blob; none if it is there already.
+    /// The path of the complete blob. `None` if it is already there.
     complete: Option<PathBuf>,
-    /// Bytes of `file` that are still to be read before the network's.
+    /// Bytes of `file` to read before the network's.
     on_disk: u64,
     network: Option<Transfer>,
     pending: Bytes,
@@ -58,9 +58,9 @@ impl std::fmt::Debug for BlobReader {
     }
 }
 
-/// Opens a blob: of an archive, or from `directory` if it is there, else from the registry, resuming what an earlier pull left.
-/// The caller holds the blob's lock until the reader is finished. `sources` says which hosts are not asked, and learns
-/// which ones are.
+/// Opens a blob: from an archive, from `directory` if present, or from the registry. A registry transfer
+/// resumes the partial file of an earlier pull. The caller holds the blob's lock until the reader is
+/// finished. `sources` excludes some hosts and records the ones asked.
 pub(crate) async fn open(
     directory: &Path,
     descriptor: &Descriptor,
@@ -112,7 +112,7 @@ pub(crate) async fn open(
     .await
 }
 
-/// The part of a blob that an earlier pull has left.
+/// The part of a blob left by an earlier pull.
 enum OnDisk {
     Whole(File),
     /// A part, perhaps empty, and its length.
@@ -120,7 +120,7 @@ enum OnDisk {
 }
 
 impl OnDisk {
-    /// Looks for the blob, and makes an empty part where there is none. Blocks on the disk.
+    /// Looks for the blob. Creates an empty part if there is none. Blocks on the disk.
     fn open(complete: &Path, part: &Path) -> Result<OnDisk, ImageError> {
         if let Ok(file) = File::open(complete) {
             return Ok(OnDisk::Whole(file));
@@ -163,16 +163,16 @@ impl BlobReader {
         })
     }
 
-    /// Whether all bytes are on the disk.
+    /// Returns true if all bytes are on the disk.
     pub(crate) fn is_here(&self) -> bool {
         self.network.is_none()
     }
 
-    /// Reads what is left, checks size and digest, and puts the blob in its place.
+    /// Reads the rest, checks size and digest, and moves the blob into place.
     ///
     /// # Errors
-    /// The failure of the transfer, if there was one; else the first problem of the content.
-    /// A blob with a wrong digest is removed; one that is not whole is kept to be resumed.
+    /// The failure of the transfer, if there was one; otherwise the first problem of the content. A blob with
+    /// a wrong digest is removed. An incomplete one is kept for resuming.
     pub(crate) fn finish(self) -> Result<(), ImageError> {
         let Received { file, path, complete } = self.check()?;
         match complete {
@@ -181,7 +181,7 @@ impl BlobReader {
         }
     }
 
-    /// As [`finish`](Self::finish), but the blob stays where it is: whoever has used it up removes it.
+    /// Like [`finish`](Self::finish), but the blob stays where it is. The caller removes it after use.
     pub(crate) fn check(mut self) -> Result<Received, ImageError> {
         let mut buffer = vec![0; READ_BYTES];
         let ended = loop {
@@ -199,7 +199,7 @@ impl BlobReader {
         let wrong = |wrong| Err(ImageError::content(self.descriptor.to_string(), wrong));
         let actual = format!("sha256:{}", hex::encode(std::mem::take(&mut self.hash).finalize()));
         if self.received < self.descriptor.size {
-            // A whole blob on disk that is short is damaged; a partial one is on its way.
+            // A complete blob is damaged if it is short. A partial one is just not finished.
             if self.complete.is_none() {
                 files::remove(&self.path)?;
             }
@@ -213,16 +213,16 @@ impl BlobReader {
         Ok(Received { file: self.file, path: self.path, complete: self.complete })
     }
 
-    /// The error of a read of this blob from disk.
+    /// Builds the error for a failed read of this blob from disk.
     pub(crate) fn disk_error(&self, error: io::Error) -> ImageError {
         ImageError::disk("reading", &self.path)(error)
     }
 
-    /// Ends the transfer after the blob could not be unpacked. Where the reader itself has failed, that failure is
-    /// reported; bytes that arrived are kept then, unless they fill the disk.
+    /// Ends the transfer after the blob could not be unpacked. If the reader itself has failed, this failure
+    /// is returned, and the received bytes are kept unless the disk is full.
     ///
-    /// Bytes that cannot be unpacked may be wrong, and are not resumed. Where few are missing, or all are here, the digest
-    /// says so.
+    /// Bytes that cannot be unpacked may be wrong, so they are not resumed. If all bytes are here, or only
+    /// few are missing, the digest decides.
     pub(crate) fn give_up(mut self, error: ImageError) -> ImageError {
         let is_full =
             |error: &ImageError| matches!(error, ImageError::Disk { source, .. } if is_full(source));
@@ -241,7 +241,7 @@ impl BlobReader {
         self.failure.take().unwrap_or(error)
     }
 
-    /// Takes the next bytes from the network and writes them to disk; `pending` stays empty at the end.
+    /// Takes the next bytes from the network and writes them to disk. `pending` stays empty at the end.
     fn receive(&mut self) -> io::Result<()> {
         let Some(network) = &mut self.network else { return Ok(()) };
         match network.next() {
@@ -277,17 +277,17 @@ impl BlobReader {
     }
 }
 
-/// A blob that is on disk, whole and right.
+/// A complete and verified blob on disk.
 #[derive(Debug)]
 pub(crate) struct Received {
     file: File,
     path: PathBuf,
-    /// Where it would be kept; none if it is there already.
+    /// Its final path. `None` if it is already there.
     complete: Option<PathBuf>,
 }
 
 impl Received {
-    /// Removes the blob: what was in it is elsewhere.
+    /// Removes the blob after its content is stored elsewhere.
     pub(crate) fn remove(self) -> Result<(), ImageError> {
         files::remove(&self.path)
     }
@@ -315,7 +315,7 @@ impl Read for BlobReader {
     }
 }
 
-/// Removes blobs and parts of blobs that were not written for `age` and that `keep` does not claim.
+/// Removes blobs and partial blobs if they were not written for `age` and `keep` does not claim them.
 pub(crate) fn sweep(directory: &Path, age: Duration, keep: impl Fn(&str) -> bool) -> Result<(), ImageError> {
     let entries = fs::read_dir(directory).map_err(ImageError::disk("listing", directory))?;
     for entry in entries {

@@ -1,14 +1,15 @@
-//! The demands of a host before it answers: access, or to be left alone for a while. Owns the headers that say so; `access.rs` and
+//! A host's demands before it answers: access, or a pause. Owns the headers for them; `access.rs` and
 //! `client.rs` act on them.
 //!
-//! Challenges are read as clients of registries read them, which is wider than the grammar (RFC 9110, section 11.6.1): any number of
-//! spaces, `;` for a comma, addresses without quotes, and schemes that have more than parameters.
+//! Challenges are parsed like in other registry clients. This is more lenient than the grammar (RFC 9110,
+//! section 11.6.1): any number of spaces, `;` instead of a comma, addresses without quotes, and schemes with
+//! more than parameters.
 
 use std::time::{Duration, SystemTime};
 
 use reqwest::header::{HeaderMap, HeaderValue, WWW_AUTHENTICATE};
 
-/// Challenges that are read of one answer.
+/// Most challenges read from one answer.
 const CHALLENGES_MAX: usize = 32;
 
 /// A host's demand for access.
@@ -19,12 +20,12 @@ pub(crate) enum Challenge {
     Token(Bearer),
     /// The host wants name and password.
     Password,
-    /// The host wants something that is not known; the text names it.
+    /// The host wants something unknown here; the text names it.
     Other(String),
 }
 
 impl Challenge {
-    /// The challenge that is answered: the first one for a token, else one for a password.
+    /// Chooses the challenge to answer: the first one for a token, otherwise one for a password.
     pub(crate) fn of(headers: &HeaderMap) -> Challenge {
         let mut found: Vec<Scheme> = Vec::new();
         for header in headers.get_all(WWW_AUTHENTICATE) {
@@ -46,18 +47,18 @@ impl Challenge {
         }
     }
 
-    /// Whether the host says that the access it was shown is not enough for this.
+    /// Returns true if the host reports the shown access as insufficient for this request.
     pub(crate) fn wants_more(&self) -> bool {
         matches!(self, Challenge::Token(bearer) if bearer.error.as_deref() == Some("insufficient_scope"))
     }
 }
 
-/// A challenge that asks for a token.
+/// A challenge asking for a token.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Bearer {
     pub(crate) realm: String,
     pub(crate) service: Option<String>,
-    /// The rights that the host wants for what was asked; a host that was asked for nothing in particular says none.
+    /// The rights required for the request. Absent if nothing in particular was requested.
     pub(crate) scope: Option<String>,
     error: Option<String>,
 }
@@ -88,7 +89,7 @@ impl Scheme {
     }
 }
 
-/// The challenges of one header.
+/// Parses the challenges of one header.
 fn schemes(header: &[u8]) -> Vec<Scheme> {
     let mut found: Vec<Scheme> = Vec::new();
     let mut rest = header;
@@ -113,7 +114,7 @@ fn schemes(header: &[u8]) -> Vec<Scheme> {
     found
 }
 
-/// The value at the beginning, in quotes or not, and what follows it.
+/// Returns the value at the beginning, quoted or not, and the rest.
 fn parameter(bytes: &[u8]) -> (String, &[u8]) {
     let Some(quoted) = bytes.strip_prefix(b"\"") else {
         let after = after_while(bytes, |byte| !is_space(byte) && byte != b',');
@@ -148,12 +149,12 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// Letters of names, and those of base64 and of letters beyond ASCII, which some schemes have after theirs.
+/// Letters of names. Some schemes are followed by base64 or by letters beyond ASCII, so those count too.
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~/".contains(&byte) || byte >= 0x80
 }
 
-/// Seconds, or a time (RFC 9110, section 10.2.3).
+/// Parses seconds, or a time (RFC 9110, section 10.2.3).
 pub(crate) fn retry_after(value: &HeaderValue) -> Option<Duration> {
     let text = value.to_str().ok()?.trim();
     match text.parse() {

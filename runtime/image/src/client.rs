@@ -1,9 +1,9 @@
-//! The HTTP client of one host: requests, and bodies that are bounded as they come. Owns the wire form of the OCI distribution
-//! specification's pulls; what an error means for a caller is `endpoint.rs`'s.
+//! The HTTP client of one host: requests, and size-limited bodies. Owns the wire form of pulls in the OCI
+//! distribution specification. `endpoint.rs` decides the meaning of errors for a caller.
 //!
-//! A host's API itself is asked first, and says by a challenge what access it wants, if any; `access.rs` gets that. A request that is
-//! refused with a challenge all the same gets the access that the challenge wants, and is sent once more: a token may have ended, and
-//! some hosts ask for one only where it is needed.
+//! The host's API root is requested first. Its challenge, if any, names the required access, and `access.rs`
+//! gets it. A later request may still be refused with a challenge: a token may have expired, and some hosts
+//! ask for one only when needed. The client then gets the requested access and sends the request once more.
 
 use std::time::Duration;
 
@@ -28,13 +28,13 @@ pub(crate) struct Client {
     /// `https://host/v2`, or as the operator has it.
     api: String,
     repository: String,
-    /// The query that names the registry which a mirror stands for.
+    /// The query with the registry's name, for a mirror.
     namespace: String,
     keys: Keys,
 }
 
 impl Client {
-    /// Makes the client. `silence` is the most time between two pieces of an answer.
+    /// Creates the client. `silence` is the most time between two pieces of an answer.
     pub(crate) fn new(
         host: &Host,
         reference: &Reference,
@@ -42,7 +42,7 @@ impl Client {
         plain: bool,
         silence: Duration,
     ) -> Result<Client, reqwest::Error> {
-        // A client refuses to be made without a provider of the process; that there is one already is no error.
+        // reqwest needs a crypto provider for the process. An existing one is no error.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let roots: Result<Vec<_>, _> = host.roots.iter().map(|pem| Certificate::from_pem(pem)).collect();
         let mut builder = reqwest::Client::builder();
@@ -51,7 +51,7 @@ impl Client {
         }
         let registry = reference.resolve_registry();
         if is_loopback(registry) {
-            // Whatever the environment says of proxies: theirs is another loopback.
+            // Proxy settings of the environment do not apply: the proxy has its own loopback.
             builder = builder.no_proxy();
         }
         let http = builder
@@ -61,7 +61,7 @@ impl Client {
             .connect_timeout(host.connect.unwrap_or(CONNECT_LIMIT))
             .read_timeout(silence)
             .user_agent(concat!("podvisor/", env!("CARGO_PKG_VERSION")))
-            // Whatever other crates turn on.
+            // Other crates may enable these features.
             .no_gzip()
             .no_brotli()
             .no_deflate()
@@ -91,7 +91,7 @@ impl Client {
         }
     }
 
-    /// Gets a blob's bytes from `offset` on, or from an earlier place on; returns which.
+    /// Gets a blob's bytes from `offset`, or from an earlier position. Returns the position.
     pub(crate) async fn blob(
         &self,
         digest: &str,
@@ -129,12 +129,14 @@ impl Client {
 
     fn get(&self, kind: &str, name: &str) -> RequestBuilder {
         let Client { api, repository, namespace, .. } = self;
-        // Digests are of bytes as they are; without this header a server may encode them as it likes.
+        // Digests are computed over the unencoded bytes. Without this header a server may choose any
+        // encoding.
         let request = self.http.get(format!("{api}/{repository}/{kind}/{name}{namespace}"));
         request.header(ACCEPT_ENCODING, "identity")
     }
 
-    /// Sends a request with the access that is at hand. One that is refused with a challenge gets the access which that wants, once.
+    /// Sends a request with the current access. If it is refused with a challenge, gets the requested access
+    /// and retries once.
     async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
         let access = self.access().await?;
         let again = request.try_clone();
@@ -150,7 +152,7 @@ impl Client {
         };
         let (true, Some(again)) = (is_refused, again) else { return Ok(response) };
         if response.url().origin() != asked.origin() {
-            // The host has sent us elsewhere. Whoever that is gets nothing of the caller's.
+            // The host has redirected us. The target gets none of the caller's credentials.
             let Some(access) = self.keys.elsewhere(&challenge).await? else { return Ok(response) };
             let mut request = access.prove(again).build()?;
             *request.url_mut() = response.url().clone();
@@ -162,7 +164,7 @@ impl Client {
         }
     }
 
-    /// Gets access if the host wants that, or a new token where the last one has ended.
+    /// Gets access if the host requires it, or a new token if the last one has expired.
     pub(crate) async fn log_in(&self) -> Result<(), ClientError> {
         self.access().await.map(drop)
     }
@@ -176,7 +178,7 @@ impl Client {
     }
 }
 
-/// Whether a registry's address, with port and path, is of this node.
+/// Returns true if a registry's address, with port and path, is on this node.
 pub(crate) fn is_loopback(registry: &str) -> bool {
     let Ok(url) = Url::parse(&format!("http://{registry}")) else { return false };
     match url.host() {

@@ -1,5 +1,5 @@
-//! Asks one host that serves a registry's images. Owns the meaning of the host's errors and the time that an answer may
-//! take; `client.rs` has the connection, `registry.rs` says which hosts are asked in which order.
+//! Sends requests to one host of a registry. Owns the meaning of the host's errors and the time limit for an
+//! answer. `client.rs` has the connection, and `registry.rs` chooses the hosts and their order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,12 +35,12 @@ pub(crate) struct Endpoint {
     client: Client,
     reference: Reference,
     manifest_limit: u64,
-    /// Whether the host did not answer when it was asked last: a pull then asks it after all others.
+    /// True if the host did not answer the last request. Pulls then try it after all others.
     down: AtomicBool,
 }
 
 impl Endpoint {
-    /// Makes the client of one host. `reference` is the image's own; `auth` is for this host.
+    /// Creates the client of one host. `reference` is the image's own; `auth` is for this host.
     pub(crate) fn new(
         host: Host,
         reference: &Reference,
@@ -59,17 +59,17 @@ impl Endpoint {
         Ok(Endpoint { host, name, client, reference, manifest_limit, down })
     }
 
-    /// Whether the host may be asked for content by digest (`by_digest`), or for the meaning of a tag.
+    /// Returns true if the host serves content by digest (`by_digest`), or resolves tags otherwise.
     pub(crate) fn serves(&self, by_digest: bool) -> bool {
         if by_digest { self.host.pulls } else { self.host.resolves }
     }
 
-    /// Remembers whether the host has answered.
+    /// Records whether the host has answered.
     pub(crate) fn set_down(&self, down: bool) {
         self.down.store(down, Ordering::Relaxed);
     }
 
-    /// Whether the host did not answer when it was asked last.
+    /// Returns true if the host did not answer the last request.
     pub(crate) fn is_down(&self) -> bool {
         self.down.load(Ordering::Relaxed)
     }
@@ -79,7 +79,8 @@ impl Endpoint {
         &self.name
     }
 
-    /// Gets a token if the host wants one. Without this step a refusal would show as that of the manifest.
+    /// Gets a token if the host requires one. Without this step, a refusal would look like an error of the
+    /// manifest.
     async fn login(&self) -> Result<(), ImageError> {
         let what = format!("access to {}", self.reference.repository());
         match tokio::time::timeout(ANSWER_LIMIT, self.client.log_in()).await {
@@ -103,11 +104,11 @@ impl Endpoint {
         }
     }
 
-    /// Gets a blob from `offset` on. Addresses that the descriptor offers besides the registry are not used.
+    /// Gets a blob from `offset` on. Extra addresses in the descriptor are not used.
     pub(crate) async fn blob(&self, digest: &str, what: &str, offset: u64) -> Result<BlobStream, ImageError> {
         self.login().await?;
         match self.blob_from(digest, what, offset).await {
-            // A host may refuse a range where it serves whole blobs only.
+            // A host serving only whole blobs may refuse a range.
             Err(ImageError::Registry { .. }) if offset > 0 => self.blob_from(digest, what, 0).await,
             other => other,
         }
@@ -121,7 +122,7 @@ impl Endpoint {
         }
     }
 
-    /// Sorts the client's errors by what a caller can do about them: no answer, not found, not allowed, others.
+    /// Classifies the client's errors by how a caller can react: no answer, not found, not allowed, others.
     fn explain(&self, what: &str, error: ClientError) -> ImageError {
         use OciDistributionError as E;
         use OciErrorCode as Code;
@@ -163,8 +164,8 @@ fn deadline(what: &str) -> ImageError {
     ImageError::Deadline { what: format!("getting {what}"), seconds: ANSWER_LIMIT.as_secs() }
 }
 
-/// The reference as this host has it. The request names the registry that a mirror stands for (`?ns=`), as containerd's
-/// does.
+/// The reference with this host's address and prefix. For a mirror, the request names the original registry
+/// (`?ns=`), like containerd's.
 fn addressed(reference: &Reference, host: &Host) -> Reference {
     let repository = format!("{}{}", host.prefix, reference.repository());
     let registry = reference.registry().to_owned();

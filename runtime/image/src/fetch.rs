@@ -1,8 +1,9 @@
-//! Gets one layer into the store, unless it is there: from its source, or from what an earlier pull has left of its blob.
-//! Owns the order of lock, transfer and publication; the bytes are looked at by `blob.rs` and `layer.rs`.
+//! Gets one layer into the store, unless it is already there. The bytes come from its source, or from an
+//! earlier pull's part of its blob. Owns the order of lock, transfer and publication. `blob.rs` and
+//! `layer.rs` process the bytes.
 //!
 //! ```text
-//! layer's lock ► [tree here? ► read, done] ► a place ► blob's lock ► blob, unpacked as it comes ► digests right
+//! layer's lock ► [tree here? ► read, done] ► a place ► blob's lock ► blob unpacked ► digests right
 //!              ► data and tree renamed into place ► blob removed ► tree read
 //! ```
 
@@ -21,21 +22,21 @@ use crate::store::Store;
 use crate::transfer::Sources;
 use crate::tree_file::{TreeFile, is_damage};
 
-/// One layer that an image needs.
+/// One layer needed by an image.
 pub(crate) struct Fetch {
     pub(crate) store: Arc<Store>,
     pub(crate) source: Arc<Source>,
     pub(crate) descriptor: Descriptor,
     pub(crate) expected: ExpectedLayer,
-    /// Where the layer is unpacked to.
+    /// The files of the unpacked layer.
     pub(crate) places: Places,
     pub(crate) budget: Arc<Budget>,
     pub(crate) progress: LayerProgress,
 }
 
 impl Fetch {
-    /// Returns the layer's tree once the layer is in the store. Where a host's bytes are wrong, the next host is asked. The
-    /// caller has pinned the layer and its blob.
+    /// Returns the layer's tree once the layer is in the store. If a host's bytes are wrong, the next host is
+    /// asked. The caller has pinned the layer and its blob.
     pub(crate) async fn get(self, sources: Sources) -> Result<TreeFile, ImageError> {
         loop {
             match self.get_once(&sources).await {
@@ -56,7 +57,7 @@ impl Fetch {
             self.progress.enter(LayerState::Exists);
             return Ok(tree);
         }
-        // Before the blob's lock, whose holders wait for no place.
+        // Taken before the blob's lock, so a holder of that lock never waits for a place.
         let place = always(span!("wait for a place"), store.layer_place()).await;
         let blob_lock = store.blob_locks.lock(&self.descriptor.digest).await;
         let reader = blob::open(&store.blobs(), &self.descriptor, &self.source, sources).await?;
@@ -64,14 +65,15 @@ impl Fetch {
         let (places, budget, progress) =
             (self.places.clone(), Arc::clone(&self.budget), self.progress.clone());
         blocking_on_layer("unpacking a layer", move || {
-            // The thread outlives a pull that is dropped; until the thread ends, nobody else may have layer and blob.
+            // The thread outlives a dropped pull. Until the thread ends, no other pull may have the layer and
+            // the blob.
             let _locks = (layer_lock, blob_lock, place);
             unpack(reader, &store, &expected, &places, &budget, &progress)
         })
         .await
     }
 
-    /// The tree of a layer that is in the store. A damaged one is none.
+    /// Returns the tree of a stored layer. A damaged tree counts as absent.
     async fn here(&self) -> Result<Option<TreeFile>, ImageError> {
         let diff_id = &self.expected.diff_id;
         let (Some(layer), Some(path)) = (self.store.layer(diff_id), self.store.tree_path(diff_id)) else {
@@ -122,7 +124,7 @@ fn unpack(
     Ok(tree)
 }
 
-/// Reads a small blob, then checks and stores it. Where it cannot be read, its transfer ends.
+/// Reads a small blob, then checks and stores it. If it cannot be read, its transfer ends.
 pub(crate) async fn read_small(
     reader: BlobReader,
     what: &'static str,
@@ -130,11 +132,11 @@ pub(crate) async fn read_small(
 ) -> Result<Vec<u8>, ImageError> {
     blocking(what, move || {
         let (_lock, mut reader) = (lock, reader);
-        // The descriptor's size is within its limit, and the reader gives no more than that.
+        // The descriptor's size is within its limit, and the reader never returns more.
         let mut bytes = Vec::new();
         match std::io::copy(&mut reader, &mut bytes) {
             Ok(_) => reader.finish().map(|()| bytes),
-            // The reader says better what has failed, where that is not the disk.
+            // If the disk has not failed, the reader has the better error.
             Err(error) => {
                 let error = reader.disk_error(error);
                 Err(reader.give_up(error))

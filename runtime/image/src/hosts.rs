@@ -1,5 +1,5 @@
-//! Finds the hosts that serve a registry's images: the operator's mirrors, as containerd's `hosts.toml` directories
-//! name them. Owns the files' syntax; never opens a connection, which `endpoint.rs` does.
+//! Finds the hosts of a registry: the operator's mirrors, from containerd's `hosts.toml` directories. Owns
+//! the files' syntax. Never opens a connection; `endpoint.rs` does.
 //!
 //! ```text
 //! <config_dir>/<registry>/hosts.toml          also <host>_<port>_ for <host>:<port>
@@ -15,8 +15,8 @@
 //! override_path = false                       true: the address is used as it is, without /v2 at its end
 //! dial_timeout = "5s"
 //! ```
-//! Files are read at each pull, so that a change needs no restart. Keys that are not known are passed over with a warning, as
-//! containerd does: the directories are shared with it, and may be ahead of what is known here.
+//! Files are read at each pull, so a change needs no restart. Unknown keys are skipped with a warning, as in
+//! containerd: the directories are shared with it, and it may know more keys.
 
 mod keys;
 
@@ -36,45 +36,45 @@ use crate::error::ImageError;
 /// Name of the file in a registry's directory.
 const FILE: &str = "hosts.toml";
 
-/// Directory for registries that have none of their own.
+/// Directory for registries without their own.
 const DEFAULT_DIRECTORY: &str = "_default";
 
-/// Most hosts in one file. Each host that is down costs a pull the time to find that out.
+/// Most hosts in one file. Each unreachable host costs a pull the time to find that out.
 const HOSTS_MAX: usize = 16;
 
 /// The end of every registry's address, before the repository.
 const API: &str = "/v2";
 
-/// One host that serves a registry's images.
+/// One host of a registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Host {
-    /// Host, port, and path before `/v2`; none for the registry's own name.
+    /// Host, port, and path before `/v2`. `None` for the registry's own name.
     pub(crate) address: Option<String>,
-    /// The end of the address: `/v2`, or nothing where the address is used as it is.
+    /// The end of the address: `/v2`, or nothing if the address is used unchanged.
     pub(crate) api: &'static str,
-    /// Prefix of the host's repositories: the path after `/v2`, with a slash at its end if it is not empty.
+    /// Prefix of the host's repositories: the path after `/v2`, with a trailing slash if not empty.
     pub(crate) prefix: String,
-    /// Whether plain HTTP is used; none to decide by the registry's own name.
+    /// Whether plain HTTP is used. `None` to decide by the registry's own name.
     pub(crate) plain: Option<bool>,
     /// Whether the host serves manifests and blobs by digest.
     pub(crate) pulls: bool,
     /// Whether the host resolves tags to digests.
     pub(crate) resolves: bool,
-    /// Whether the host's certificate is left unchecked.
+    /// Whether the host's certificate is not checked.
     pub(crate) skip_verify: bool,
     /// More roots for the host's certificate, as PEM.
     pub(crate) roots: Vec<Vec<u8>>,
-    /// Certificate and key that are shown to the host, as PEM.
+    /// Client certificate and key for the host, as PEM.
     pub(crate) identity: Option<Vec<u8>>,
     /// Headers of every request.
     pub(crate) headers: HeaderMap,
-    /// Most time to open a connection, if that is not the usual one.
+    /// Most time to open a connection. `None` for the default.
     pub(crate) connect: Option<Duration>,
-    /// Whether the host is the registry itself: the caller's credentials are meant for that one.
+    /// Whether the host is the registry itself. The caller's credentials are meant for it.
     pub(crate) upstream: bool,
 }
 
-/// Reads the hosts of a registry, in the order in which they are asked; the last is the upstream.
+/// Reads the hosts of a registry in the order of requests. The last is the upstream.
 pub(crate) fn read(config_dir: Option<&Path>, registry: &str) -> Result<Vec<Host>, ImageError> {
     for directory in config_dir.map(|root| directories(root, registry)).unwrap_or_default() {
         let path = directory.join(FILE);
@@ -93,24 +93,24 @@ pub(crate) fn read(config_dir: Option<&Path>, registry: &str) -> Result<Vec<Host
     Ok(vec![Host::upstream()])
 }
 
-/// Says what of a file is not known here, once for each file: a pull's beginning is no time for the operator's attention.
+/// Warns about a file's unknown keys, once per file: repeating it at every pull would not help the operator.
 fn warn_once(path: &Path, unknown: &[String]) {
     static WARNED: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
     let first = || WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned());
     if !unknown.is_empty() && first() {
         let (path, unknown) = (path.display(), unknown.join(", "));
-        tracing::warn!(%path, unknown, "a file of hosts has keys that are not known, and are passed over");
+        tracing::warn!(%path, unknown, "a hosts file has unknown keys, and they are ignored");
     }
 }
 
-/// Directories that may hold a registry's file, the most specific first. A registry's name is a host and a port, without
-/// a slash.
+/// Possible directories of a registry's file, the most specific first. A registry's name is a host and a
+/// port, without a slash.
 fn directories(root: &Path, registry: &str) -> Vec<PathBuf> {
     let port = registry.rsplit_once(':').map(|(host, port)| root.join(format!("{host}_{port}_")));
     port.into_iter().chain([root.join(registry), root.join(DEFAULT_DIRECTORY)]).collect()
 }
 
-/// Parses a file, and adds to `unknown` what of it is not known here.
+/// Parses a file, and adds its unknown keys to `unknown`.
 fn parse(
     directory: &Path,
     registry: &str,
@@ -144,7 +144,7 @@ fn parse(
     };
     let keys = Keys::take(upstream, unknown)?;
     let upstream = Host::new(directory, server, &keys).map_err(|reason| format!("server: {reason}"))?;
-    // A server that is also a mirror has been asked by then.
+    // A server also listed as a mirror has been asked already.
     if !found.iter().any(|host| host.address.is_some() && host.address == upstream.address) {
         found.push(Host { upstream: true, ..upstream });
     }
@@ -191,7 +191,7 @@ impl Host {
         Ok(host)
     }
 
-    /// Whether the host is that registry, whatever the path.
+    /// Returns true if the host is this registry, whatever the path.
     fn is(&self, registry: &str) -> bool {
         let authority = self.address.as_deref().and_then(|address| address.split('/').next());
         authority == Some(registry)
@@ -206,7 +206,7 @@ impl Host {
     }
 }
 
-/// Parses an address; without a scheme it is HTTPS, but on loopback HTTP.
+/// Parses an address. Without a scheme it is HTTP on loopback, and HTTPS otherwise.
 fn url(address: &str) -> Result<Url, String> {
     let parse = |text: &str| Url::parse(text).map_err(|error| error.to_string());
     let mut url = match address.contains("://") {
@@ -234,7 +234,8 @@ fn url(address: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Splits the path into the part before `/v2`, that part if it is there, and the prefix of repositories after it.
+/// Splits the path into three: the part before `/v2`, `/v2` itself if present, and the prefix of repositories
+/// after it.
 fn split_path(path: &str, override_path: bool) -> (String, &'static str, String) {
     let path = path.trim_end_matches('/');
     if let Some(before) = path.strip_suffix(API) {

@@ -1,5 +1,5 @@
-//! The registry of a name: its hosts, asked in order. Owns that order and whose credentials go where; `hosts.rs`
-//! reads which hosts there are, `endpoint.rs` asks one of them.
+//! The registry of a name: its hosts, asked in order. Owns this order and the destination of credentials.
+//! `hosts.rs` reads the list of hosts, and `endpoint.rs` sends requests to one of them.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -19,20 +19,21 @@ use crate::limits::Limits;
 use crate::name::Name;
 use crate::pinned::Pinned;
 
-/// How often a question is asked again that no host has answered.
+/// How often a request is repeated if no host has answered.
 const RETRIES: usize = 3;
 
-/// The longest wait that a host may ask for. The kubelet waits, too, before it asks for the next pull.
+/// The longest delay accepted from a host. The kubelet also waits before it requests the next pull.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 
 /// The operator's settings for registries.
 #[derive(Debug, Clone, Default)]
 pub struct RegistryConfig {
-    /// `host` or `host:port` of registries that are used over plain HTTP. Loopback addresses always are.
+    /// `host` or `host:port` of registries used over plain HTTP. Loopback addresses always are.
     pub insecure: Vec<String>,
-    /// A directory per registry with its mirrors, in the form of containerd's `hosts.toml`. Read at each pull.
+    /// A directory per registry with its mirrors, in the form of containerd's `hosts.toml`. Read at each
+    /// pull.
     pub config_dir: Option<PathBuf>,
-    /// Images that are reported as pinned.
+    /// Images reported as pinned.
     pub pinned: Pinned,
     /// Bounds on images.
     pub limits: Limits,
@@ -48,9 +49,10 @@ pub enum Credentials {
         /// The password.
         password: String,
     },
-    /// A token that the registry takes as it is.
+    /// A token used directly with the registry.
     RegistryToken(String),
-    /// A token that proves who somebody is, for which the registry's service gives others (OAuth2's refresh token).
+    /// A token for an identity. The registry's service exchanges it for other tokens (OAuth2's refresh
+    /// token).
     IdentityToken(String),
 }
 
@@ -75,16 +77,16 @@ impl RegistryConfig {
 
 /// The registry of one name, with one caller's credentials.
 pub(crate) struct Registry {
-    /// The hosts in the order in which they are asked; never empty.
+    /// The hosts in the order of requests; never empty.
     endpoints: Vec<Endpoint>,
     limits: Limits,
 }
 
-/// The number of a host, in the order in which hosts are asked.
+/// The number of a host, in the order of requests.
 pub(crate) type HostNumber = usize;
 
 impl Registry {
-    /// Reads which hosts serve the registry. Blocks on the disk.
+    /// Reads the registry's hosts. Blocks on the disk.
     pub(crate) fn open(
         name: &Name,
         credentials: Option<&Credentials>,
@@ -94,7 +96,7 @@ impl Registry {
         let plain = config.is_plain(registry);
         let mut endpoints = Vec::new();
         for host in hosts::read(config.config_dir.as_deref(), registry)? {
-            // A registry's credentials are not for its mirrors to see.
+            // A registry's credentials must not be sent to its mirrors.
             let auth = auth(credentials.filter(|_| host.upstream));
             endpoints.push(Endpoint::new(host, &name.reference, auth, plain, &config.limits)?);
         }
@@ -105,14 +107,14 @@ impl Registry {
         &self.limits
     }
 
-    /// The waits before a question is asked again.
+    /// The delays before repeating a request.
     pub(crate) fn waits(&self) -> ExponentialBackoff {
         let waits =
             ExponentialBuilder::default().with_min_delay(self.limits.retry_wait).with_max_times(RETRIES);
         waits.with_jitter().build()
     }
 
-    /// Gets the manifest of the name itself, or of another digest in its repository, and its digest.
+    /// Gets a manifest and its digest: of the name itself, or of another digest in its repository.
     pub(crate) async fn manifest(
         &self,
         name: &Name,
@@ -135,8 +137,8 @@ impl Registry {
         self.ask(&what, expected.is_some(), &HashSet::new(), question).await
     }
 
-    /// Gets a blob from `offset` on, or from 0 on if the host cannot resume, and which host that is. Hosts that are
-    /// `wrong` are not asked.
+    /// Gets a blob from `offset`, or from 0 if the host cannot resume, and the number of the host. Hosts in
+    /// `wrong` are skipped.
     pub(crate) async fn blob(
         &self,
         digest: &str,
@@ -150,7 +152,7 @@ impl Registry {
         self.ask(what, true, wrong, question).await
     }
 
-    /// Whether a host that is not `wrong` serves blobs.
+    /// Returns true if a host outside `wrong` serves blobs.
     pub(crate) fn has_other(&self, wrong: &HashSet<HostNumber>) -> bool {
         self.serving(true, wrong).next().is_some()
     }
@@ -164,7 +166,7 @@ impl Registry {
         numbered.filter(move |(number, endpoint)| endpoint.serves(by_digest) && !wrong.contains(number))
     }
 
-    /// Asks the hosts until one answers, and waits and asks again where the upstream's failure may pass.
+    /// Asks the hosts until one answers. Waits and repeats if the upstream's failure is temporary.
     async fn ask<'a, T, Answer: Future<Output = Result<T, ImageError>>>(
         &'a self,
         what: &str,
@@ -190,8 +192,8 @@ impl Registry {
         }
     }
 
-    /// Asks one host after the other until one answers; those that did not answer before come last. The failures are in
-    /// the hosts' own order.
+    /// Asks one host after the other until one answers. Those unreachable before come last. The failures are
+    /// in the hosts' own order.
     async fn ask_each<'a, T, Answer: Future<Output = Result<T, ImageError>>>(
         &'a self,
         what: &str,
@@ -221,7 +223,7 @@ impl Registry {
     }
 }
 
-/// The longest wait that a host has asked for.
+/// The longest delay requested by a host.
 fn asked_for(failures: &[ImageError]) -> Duration {
     let wait = |error: &ImageError| match error {
         ImageError::Busy { wait, .. } => *wait,

@@ -1,14 +1,14 @@
-//! The words in which a host refuses something, for people. Owns their extraction from whatever form the host gives them.
+//! A host's explanation of a refusal, for people. Owns its extraction from all known formats.
 
 use crate::json::{Fields, Json};
 
-/// Letters of a host's words that are shown.
+/// Most letters shown of a host's text.
 const LETTERS_MAX: usize = 300;
 
-/// The names under which hosts put their words: registries, services of OAuth2, Docker Hub, others.
+/// The field names used for the text by registries, OAuth2 services, Docker Hub and others.
 const NAMES: [&str; 5] = ["message", "error_description", "details", "detail", "error"];
 
-/// The words of an error's body, with a colon before them; empty where there are none that people read.
+/// Returns the text of an error's body, after a colon. Empty if there is no readable text.
 pub(crate) fn said(body: &[u8]) -> String {
     let words = match Json::parse(body).and_then(Json::fields) {
         Ok(document) => of_document(&document),
@@ -27,7 +27,7 @@ fn of_document(document: &Fields<'_>) -> String {
     words.into_iter().find(|words| !words.is_empty()).unwrap_or_default()
 }
 
-/// A page is for browsers.
+/// HTML pages are for browsers.
 fn of_text(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     if text.trim_start().starts_with('<') { String::new() } else { text.into_owned() }

@@ -1,5 +1,5 @@
-//! The place that an image's manifests and blobs come from: a registry's hosts, or an archive that somebody imports. Owns the
-//! choice between them.
+//! The source of an image's manifests and blobs: a registry's hosts, or an imported archive. Owns the choice
+//! between them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::registry::Registry;
 use crate::spool::Spool;
 use crate::transfer::Sources;
 
-/// The place that one image comes from.
+/// The source of one image.
 pub(crate) enum Source {
     /// The hosts of a registry, for one name.
     Registry(Arc<Registry>, Name),
@@ -20,7 +20,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Gets the document of the image itself, or of another digest beside it, and its digest.
+    /// Gets a document and its digest: of the image itself, or of another digest beside it.
     pub(crate) async fn manifest(&self, digest: Option<&str>) -> Result<(Bytes, String), ImageError> {
         match (self, digest) {
             (Source::Registry(registry, name), _) => registry.manifest(name, digest).await,
@@ -32,7 +32,8 @@ impl Source {
         }
     }
 
-    /// Whether another attempt at a blob may bring other bytes than the last one. An archive has each blob once.
+    /// Returns true if another attempt at a blob may bring other bytes than the last one. An archive has each
+    /// blob once.
     pub(crate) fn has_others(&self, sources: &Sources) -> bool {
         match self {
             Source::Registry(registry, _) => sources.try_others(registry),
@@ -40,7 +41,7 @@ impl Source {
         }
     }
 
-    /// Whether blobs are on the node's disk already.
+    /// Returns true if blobs are already on the node's disk.
     pub(crate) fn is_here(&self) -> bool {
         matches!(self, Source::Spool(..))
     }

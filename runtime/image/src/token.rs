@@ -1,19 +1,20 @@
-//! Access tokens of registries (docker-registry token specification): the rights that are asked for, and the answer. Pure.
+//! Access tokens of registries (docker-registry token specification): the requested rights, and the answer.
+//! Pure.
 
 use std::time::Duration;
 
 use crate::json::Json;
 
-/// How long a token lives of which its host does not say so (`expires_in`).
+/// Lifetime of a token if its host names none (`expires_in`).
 const LIFE: Duration = Duration::from_secs(60);
 
-/// The longest life of a token that is believed.
+/// The longest accepted lifetime of a token.
 const LIFE_MAX: Duration = Duration::from_secs(3600);
 
-/// The part of a token's life in which it is not used any more: it must not end on its way.
+/// The end of a token's lifetime in which it is no longer used: it must not expire on its way.
 const MARGIN: Duration = Duration::from_secs(10);
 
-/// A token, and how long it is used.
+/// A token and its time of use.
 #[derive(Debug)]
 pub(crate) struct Token {
     pub(crate) value: String,
@@ -21,10 +22,10 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    /// Reads an answer, whatever follows it. Some services give the token under both names.
+    /// Reads an answer, and ignores anything after it. Some services give the token under both names.
     ///
     /// # Errors
-    /// An answer that is no JSON, or has no token. The error says which.
+    /// The answer is not JSON, or has no token. The error says which.
     pub(crate) fn parse(answer: &[u8]) -> Result<Token, String> {
         let answer = Json::first(answer)?.fields()?;
         let tokens = [answer.text("token")?, answer.text("access_token")?];
@@ -35,12 +36,12 @@ impl Token {
     }
 }
 
-/// A number of seconds, which some hosts write as a text or with a fraction.
+/// Returns a number of seconds. Some hosts write it as a text or with a fraction.
 fn seconds(value: Json<'_>) -> Option<u64> {
     value.number().filter(|seconds| *seconds > 0.0).map(|seconds| seconds as u64)
 }
 
-/// The rights to ask for: to pull from the repository, and what the host has refused a request for.
+/// The requested rights: pulling from the repository, and the rights named in the host's refusal.
 pub(crate) fn scopes(repository: &str, refused: Option<&str>) -> Vec<String> {
     let mut scopes = vec![format!("repository:{repository}:pull")];
     for scope in refused.into_iter().flat_map(str::split_whitespace) {

@@ -1,12 +1,13 @@
-//! The way of one blob from its hosts: the bytes in order, from whichever host has them. Owns what happens when a transfer
-//! breaks off, and how slow it may be; never looks at the bytes, which `blob.rs` checks.
+//! The transfer of one blob: its bytes in order, from any of its hosts. Owns the retries of a broken
+//! transfer, and the minimum speed. Never checks the bytes; `blob.rs` does.
 //!
 //! ```text
 //!   host ──► pieces ──► reader
 //!     └─ breaks off ──► wait ──► the same or the next host, from where it broke off ──► …
 //! ```
-//! A transfer has no limit of its own as a whole: a large layer may take hours. Transfers end where a host is silent for too
-//! long (`client.rs`) or sends less than a floor, and where they break off several times without a byte.
+//! A transfer has no time limit as a whole, because a large layer may take hours. It ends if a host is silent
+//! for too long (`client.rs`), sends less than the minimum, or breaks off several times without sending a
+//! byte.
 
 use std::collections::HashSet;
 use std::io;
@@ -26,27 +27,28 @@ use crate::limits::Limits;
 use crate::manifest::Descriptor;
 use crate::registry::{HostNumber, Registry};
 
-/// Pieces queued between network and disk. Each is the result of one read of the connection, of up to some 400 KiB.
+/// Pieces queued between network and disk. Each is the result of one read of the connection, up to some 400
+/// KiB.
 const QUEUE: usize = 32;
 
-/// Bytes of all pieces that are queued.
+/// Most bytes of all queued pieces.
 const QUEUE_BYTES: usize = 1 << 20;
 
-/// Where the bytes of one blob come from, over all attempts to get it.
+/// The sources of one blob's bytes, over all attempts to get it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Sources {
     seen: Arc<Mutex<Seen>>,
-    /// Ends the transfers of a pull that has failed.
+    /// Ends the transfers of a failed pull.
     pub(crate) ended: CancellationToken,
 }
 
 #[derive(Debug, Default)]
 struct Seen {
-    /// Hosts of the present attempt.
+    /// Hosts of the current attempt.
     used: HashSet<HostNumber>,
-    /// Hosts of attempts whose bytes were wrong.
+    /// Hosts of attempts with wrong bytes.
     wrong: HashSet<HostNumber>,
-    /// Whether a part of the blob was there already.
+    /// Whether a part of the blob was already there.
     resumed: bool,
     /// Whether the bytes have the blob's digest.
     right: bool,
@@ -61,12 +63,12 @@ impl Sources {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers that a part of the blob was there already.
+    /// Records that a part of the blob was already there.
     pub(crate) fn resume(&self) {
         self.seen().resumed = true;
     }
 
-    /// Remembers that the bytes have the blob's digest.
+    /// Records that the bytes have the blob's digest.
     pub(crate) fn verify(&self) {
         self.seen().right = true;
     }
@@ -75,8 +77,8 @@ impl Sources {
         self.seen().wrong.clone()
     }
 
-    /// Whether another attempt may bring other bytes than the last one. Each attempt has one host less, but
-    /// for one where the part that was there already may be at fault.
+    /// Returns true if another attempt may bring other bytes than the last one. Each attempt excludes one
+    /// more host. The exception is an attempt after resuming, because the old part may be at fault.
     pub(crate) fn try_others(&self, registry: &Registry) -> bool {
         let mut seen = self.seen();
         if seen.right || self.ended.is_cancelled() {
@@ -91,14 +93,14 @@ impl Sources {
     }
 }
 
-/// Bytes in the queue, and the room that they take there.
+/// Queued bytes, and their share of the queue.
 #[derive(Debug)]
 struct Piece {
     bytes: Bytes,
     _room: OwnedSemaphorePermit,
 }
 
-/// A blob on its way.
+/// A blob in transfer.
 #[derive(Debug)]
 pub(crate) struct Transfer {
     /// Offset of the first byte.
@@ -108,7 +110,7 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
-    /// Asks for a blob from `offset` on; it begins at 0 where the host cannot resume.
+    /// Requests a blob from `offset`. It begins at 0 if the host cannot resume.
     pub(crate) async fn start(
         registry: &Arc<Registry>,
         descriptor: &Descriptor,
@@ -136,7 +138,7 @@ impl Transfer {
         Ok(Transfer { offset, pieces, _task: AbortOnDropHandle::new(task) })
     }
 
-    /// Waits for the next bytes; none at the end. Blocks.
+    /// Waits for the next bytes. Returns `None` at the end. Blocks.
     pub(crate) fn next(&mut self) -> Option<Result<Bytes, ImageError>> {
         self.pieces.blocking_recv().map(|piece| piece.map(|piece| piece.bytes))
     }
@@ -145,16 +147,16 @@ impl Transfer {
 /// The sending end of the queue between network and disk.
 struct Queue {
     sender: mpsc::Sender<Result<Piece, ImageError>>,
-    /// Bytes that there is room for.
+    /// Free bytes in the queue.
     room: Arc<Semaphore>,
 }
 
 impl Queue {
-    /// Queues bytes once there is room; a piece that is larger than the queue takes all of it. Returns whether there is still
-    /// a reader.
+    /// Queues bytes once there is space. A piece larger than the queue takes all of it. Returns false if the
+    /// reader is gone.
     async fn send(&self, bytes: Bytes) -> bool {
         let wanted = u32::try_from(bytes.len().min(QUEUE_BYTES)).unwrap_or(u32::MAX);
-        // A reader that goes takes what is queued with it, and so makes room.
+        // When the reader is dropped, its queued pieces are dropped too, and this frees the space.
         let Ok(room) = Arc::clone(&self.room).acquire_many_owned(wanted).await else { return false };
         self.sender.send(Ok(Piece { bytes, _room: room })).await.is_ok()
     }
@@ -171,9 +173,9 @@ struct Way {
     sources: Sources,
     queue: Queue,
     stream: BoxStream<'static, io::Result<Bytes>>,
-    /// Offset of the next byte to be sent.
+    /// Offset of the next byte to send.
     position: u64,
-    /// Bytes before that one that the stream has all the same.
+    /// Bytes before `position` still to be skipped in the stream.
     skip: u64,
 }
 
@@ -204,14 +206,14 @@ impl Way {
                     }
                     continue;
                 }
-                // Also after too many bytes, which the reader refuses.
+                // Also after too many bytes: the reader refuses those.
                 _ if self.position >= self.descriptor.size => return,
                 Some(Err(error)) => Some(error),
                 None => None,
             };
             let again = match waits.next() {
                 Some(wait) => pace.wait(self.again(wait)).await,
-                // A body that ends early is the host's own.
+                // A body ending early is the host's own fault.
                 None => match failure {
                     Some(error) => Err(self.broken(error)),
                     None => return,
@@ -223,7 +225,7 @@ impl Way {
         }
     }
 
-    /// Asks for the rest of the blob.
+    /// Requests the rest of the blob.
     async fn again(&mut self, wait: Duration) -> Result<(), ImageError> {
         let Descriptor { digest, .. } = &self.descriptor;
         tracing::debug!(digest, position = self.position, "a transfer broke off, and is resumed");
@@ -242,7 +244,7 @@ impl Way {
     }
 }
 
-/// How fast a host sends, in the time that is spent waiting for it: a slow disk is not its fault.
+/// A host's speed, measured only while waiting for it: a slow disk is not its fault.
 struct Pace {
     waited: Duration,
     bytes: u64,

@@ -1,5 +1,5 @@
-//! The keys of one host in a file of hosts, in the forms that containerd takes (its `docs/hosts.md`). Owns their types and
-//! the files that they name; never an address.
+//! The keys of one host in a hosts file, in containerd's forms (its `docs/hosts.md`). Owns their types and
+//! the referenced files; never an address.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use crate::error::chain;
 
-/// Keys that are known.
+/// Known keys.
 const KNOWN: [&str; 7] =
     ["capabilities", "ca", "client", "header", "skip_verify", "override_path", "dial_timeout"];
 
@@ -39,7 +39,7 @@ pub(super) enum Capability {
     Other,
 }
 
-/// Capabilities that are known; the last two have no effect.
+/// Known capabilities; the last two have no effect.
 const CAPABILITIES: [&str; 4] = ["pull", "resolve", "push", "referrers"];
 
 #[derive(Debug, Deserialize)]
@@ -59,7 +59,7 @@ impl<T> OneOrMany<T> {
     }
 }
 
-/// A certificate with its key, in one file or in two; the second may be empty.
+/// A certificate with its key, in one file or in two. The second may be empty.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Client {
@@ -68,7 +68,7 @@ enum Client {
 }
 
 impl Keys {
-    /// Takes the keys that are known, and adds the others to `unknown`.
+    /// Takes the known keys, and adds the others to `unknown`.
     pub(super) fn take(mut table: toml::Table, unknown: &mut Vec<String>) -> Result<Keys, String> {
         table.retain(|key, _| {
             let known = KNOWN.contains(&key);
@@ -92,7 +92,7 @@ impl Keys {
         keys.map_err(|error: toml::de::Error| error.to_string().trim_end().to_owned())
     }
 
-    /// Whether the host has a capability. One for which none is listed has all, as with containerd.
+    /// Returns true if the host has a capability. A host without a list has all of them, as in containerd.
     pub(super) fn can(&self, capability: Capability) -> bool {
         self.capabilities.as_ref().is_none_or(|all| all.is_empty() || all.contains(&capability))
     }
@@ -103,7 +103,7 @@ impl Keys {
         files.iter().map(|file| pem("ca", &directory.join(file))).collect()
     }
 
-    /// Reads the certificate and key that are shown to the host.
+    /// Reads the client certificate and key for the host.
     pub(super) fn identity(&self, directory: &Path) -> Result<Option<Vec<u8>>, String> {
         let client = match self.client.as_ref().map(OneOrMany::all).unwrap_or_default() {
             [] => return Ok(None),
@@ -135,7 +135,7 @@ impl Keys {
             let wrong = |why: String| format!("`header` {name:?}: {why}");
             let name: HeaderName = name.parse().map_err(|error| wrong(format!("{error}")))?;
             for value in values.all() {
-                // The message never repeats the value, which may be a secret.
+                // The message never repeats the value, because it may be a secret.
                 let mut value = HeaderValue::from_str(value).map_err(|error| wrong(error.to_string()))?;
                 value.set_sensitive(true);
                 headers.append(name.clone(), value);
