@@ -1,8 +1,9 @@
-//! Reads a layer's tar archive from front to back. Owns headers, long names and the archive's end; never unpacks
-//! anything, which `layer.rs` does.
+//! Reads a layer's tar archive from front to back. Owns headers, long names and the archive's end. Never
+//! unpacks anything; `layer.rs` does.
 //!
-//! Header fields are taken apart by the `tar` crate. The loop over entries is our own because what precedes an
-//! entry (extended headers, long names) must have a bound here, and attribute values may hold newlines (`pax.rs`).
+//! The `tar` crate parses header fields. The loop over entries is our own for two reasons: everything before
+//! an entry (extended headers, long names) must have a bound here, and attribute values may hold newlines
+//! (`pax.rs`).
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -17,17 +18,17 @@ mod spread;
 
 const BLOCK: usize = 512;
 
-/// The type of extended headers before POSIX had one (Solaris).
+/// The type of extended headers before POSIX standardized one (Solaris).
 const OLD_EXTENDED: u8 = b'X';
 
-/// The type of directories whose content is a list of their files (GNU tar, incremental archives).
+/// The type of directories with a list of their files as content (GNU tar, incremental archives).
 const LISTED_DIRECTORY: u8 = b'D';
 
-/// Vendors' types that change what an archive's files are, and so cannot be passed over: the rest of a file from another
+/// Vendor types not to be skipped, because they change an archive's files: the rest of a file from another
 /// volume, and renames (GNU tar).
 const NEEDED: [u8; 2] = *b"MN";
 
-/// Most bytes of one extended header. Linux allows an attribute of 64 KiB; a file may have several.
+/// Most bytes of one extended header. Linux allows an attribute of 64 KiB, and a file may have several.
 const MAX_EXTENDED_BYTES: u64 = 1 << 20;
 
 /// Kinds of entries. The content of a file is read through [`Archive::content`] before the next entry.
@@ -52,11 +53,11 @@ pub(crate) struct Entry {
     pub(crate) gid: u32,
     pub(crate) mtime: Timestamp,
     pub(crate) xattrs: std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Bytes of the content that the archive does not hold: the holes of a sparse file.
+    /// Bytes of the content missing in the archive: the holes of a sparse file.
     pub(crate) holes: u64,
 }
 
-/// A failure to read the archive any further.
+/// A failure to continue reading the archive.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ArchiveError {
     /// Where: "in entry …" or "at byte …".
@@ -69,13 +70,13 @@ pub(crate) struct Archive<R> {
     reader: R,
     /// Bytes read.
     position: u64,
-    /// Bytes of the present entry that are not read, padding included.
+    /// Unread bytes of the current entry, including padding.
     unread: u64,
-    /// The present entry's content, as far as it is not read.
+    /// The unread content of the current entry.
     pieces: VecDeque<Piece>,
-    /// Whether the content could not be read.
+    /// True if reading the content has failed.
     failed: bool,
-    /// The present entry's path.
+    /// The current entry's path.
     path: Vec<u8>,
 }
 
@@ -84,7 +85,7 @@ impl<R: Read> Archive<R> {
         Archive { reader, position: 0, unread: 0, pieces: VecDeque::new(), failed: false, path: Vec::new() }
     }
 
-    /// Reads the next entry's header; none at the archive's end.
+    /// Reads the next entry's header. Returns `None` at the archive's end.
     pub(crate) fn next_entry(&mut self) -> Result<Option<Entry>, ArchiveError> {
         self.skip_rest()?;
         let mut extended = Extended::default();
@@ -105,7 +106,7 @@ impl<R: Read> Archive<R> {
                 EntryType::GNULongLink => long_link = Some(until_nul(self.read_extended(size)?)),
                 kind if is_passed_over(kind) => {
                     let (path, kind) = (self.path.escape_ascii(), char::from(kind.as_byte()));
-                    tracing::debug!(%path, %kind, "an entry that only other systems know is passed over");
+                    tracing::debug!(%path, %kind, "an entry only known to other systems is skipped");
                     self.hold(extended.size.unwrap_or(size))?;
                     self.skip_rest()?;
                     (extended, long_path, long_link) = (Extended::default(), None, None);
@@ -119,22 +120,22 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    /// The present entry's content.
+    /// The current entry's content.
     pub(crate) fn content(&mut self) -> Content<'_, R> {
         Content { archive: self }
     }
 
-    /// Returns the reader, somewhere after the last entry that was read.
+    /// Returns the reader, positioned somewhere after the last entry read.
     pub(crate) fn into_inner(self) -> R {
         self.reader
     }
 
-    /// Whether the content could not be read to its end.
+    /// Returns true if the content could not be read to its end.
     pub(crate) fn content_failed(&self) -> bool {
         self.failed
     }
 
-    /// An error at the present place.
+    /// Builds an error at the current position.
     pub(crate) fn broken(&self, reason: impl Into<String>) -> ArchiveError {
         let place = if self.path.is_empty() {
             format!("at byte {}", self.position)
@@ -152,7 +153,7 @@ impl<R: Read> Archive<R> {
             || extended.link.clone().or_else(|| header.link_name_bytes().map(std::borrow::Cow::into_owned));
         let target = || link().ok_or_else(|| self.broken("a link without a target"));
         let kind = match header.entry_type() {
-            // Old archives mark a directory by a slash alone.
+            // Old archives mark a directory only by a trailing slash.
             EntryType::Regular | EntryType::Continuous if self.path.ends_with(b"/") => Kind::Directory,
             EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => Kind::File,
             EntryType::Directory => Kind::Directory,
@@ -168,7 +169,7 @@ impl<R: Read> Archive<R> {
                 );
             }
         };
-        // Only files have content, and directories that list theirs; others may name a size all the same.
+        // Only files have content, and listed directories. Other entries may still declare a size.
         let has_content = kind == Kind::File || header.entry_type().as_byte() == LISTED_DIRECTORY;
         self.hold(if has_content { size } else { 0 })?;
         if kind == Kind::File {
@@ -202,7 +203,7 @@ impl<R: Read> Archive<R> {
         })
     }
 
-    /// Takes the next `size` bytes of the archive as the present entry's content.
+    /// Takes the next `size` bytes of the archive as the current entry's content.
     fn hold(&mut self, size: u64) -> Result<(), ArchiveError> {
         let padded = size.checked_next_multiple_of(BLOCK as u64);
         self.unread = padded.ok_or_else(|| self.broken(format!("a size of {size} bytes")))?;
@@ -210,7 +211,7 @@ impl<R: Read> Archive<R> {
         Ok(())
     }
 
-    /// Bytes of the present entry's content that the archive holds and that are not read.
+    /// Unread stored bytes of the current entry's content.
     pub(crate) fn stored_left(&self) -> u64 {
         self.pieces.iter().map(|piece| if let Piece::Stored(bytes) = piece { *bytes } else { 0 }).sum()
     }
@@ -223,7 +224,8 @@ impl<R: Read> Archive<R> {
         Ok(Device { major: number(header.device_major())?, minor: number(header.device_minor())? })
     }
 
-    /// Reads a header block whose checksum holds; none at the end, which is a zero block or the end of the bytes.
+    /// Reads a header block and checks its checksum. Returns `None` at the end: a zero block or the end of
+    /// the bytes.
     fn read_header(&mut self) -> Result<Option<[u8; BLOCK]>, ArchiveError> {
         self.path.clear();
         let mut block = [0; BLOCK];
@@ -247,7 +249,7 @@ impl<R: Read> Archive<R> {
         }
     }
 
-    /// Fills a block; false at the end of the bytes.
+    /// Fills a block. Returns false at the end of the bytes.
     fn read_block(&mut self, block: &mut [u8; BLOCK]) -> Result<bool, ArchiveError> {
         let mut filled = 0;
         while filled < BLOCK {
@@ -276,14 +278,14 @@ impl<R: Read> Archive<R> {
         Ok(bytes)
     }
 
-    /// Reads on to the next header.
+    /// Skips to the next header.
     fn skip_rest(&mut self) -> Result<(), ArchiveError> {
         self.pieces.clear();
         let skipped = io::copy(&mut self.reader.by_ref().take(self.unread), &mut io::sink());
         match skipped {
             Ok(count) => {
                 self.position += count;
-                // The padding of the last entry may be missing, its content not: that was read before.
+                // The padding of the last entry may be missing. Its content is not: it was read before.
                 self.unread = 0;
                 Ok(())
             }
@@ -292,15 +294,15 @@ impl<R: Read> Archive<R> {
     }
 }
 
-/// Whether entries of this type are no files: POSIX leaves capital letters to vendors, whose labels of volumes and access
-/// lists say nothing that an image could hold.
+/// Returns true if entries of this type are not files. POSIX reserves capital letters for vendors. Their
+/// volume labels and access lists contain nothing for an image.
 fn is_passed_over(kind: EntryType) -> bool {
     let byte = kind.as_byte();
     let vendors = byte.is_ascii_uppercase() && byte != LISTED_DIRECTORY && !NEEDED.contains(&byte);
     vendors && kind != EntryType::GNUSparse
 }
 
-/// Fills in the numbers that some builders leave empty where they are 0.
+/// Writes 0 into number fields left empty by some builders.
 fn fill_empty_numbers(block: &mut [u8; BLOCK]) {
     // Mode, uid, gid, size, mtime, and the two device numbers (POSIX `ustar`).
     for field in [100..108, 108..116, 116..124, 124..136, 136..148, 329..337, 337..345] {
@@ -311,7 +313,7 @@ fn fill_empty_numbers(block: &mut [u8; BLOCK]) {
     }
 }
 
-/// Cuts a long name at the NUL that ends it.
+/// Cuts a long name at its terminating NUL.
 fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
     if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
         bytes.truncate(end);
@@ -319,7 +321,7 @@ fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Reads exactly an entry's content: an early end is an error.
+/// Reads an entry's exact content. An early end is an error.
 pub(crate) struct Content<'a, R> {
     archive: &'a mut Archive<R>,
 }

@@ -19,7 +19,7 @@ pub(crate) struct Stack {
 }
 
 impl Stack {
-    /// Puts a layer on top, whose contents are in data file number `blob`. `what` names the layer in errors.
+    /// Adds a layer on top. Its contents are in data file number `blob`. `what` names the layer in errors.
     pub(crate) fn add(&mut self, what: &str, layer: &TreeFile, blob: usize) -> Result<(), ImageError> {
         let mut entries = layer.entries();
         self.tree
@@ -28,8 +28,8 @@ impl Stack {
         entries.end().map_err(|error| ImageError::content(what, ContentError::Tree(error.to_string())))
     }
 
-    /// Writes the image's metadata to a new file at `path`, padded, and returns the file and the bytes in use. `blobs` has
-    /// the bytes of the data files, by number.
+    /// Writes the image's metadata to a new file at `path`, with padding, and returns the file and the bytes
+    /// in use. `blobs` lists the sizes of the data files in bytes, by number.
     pub(crate) fn write(self, id_hex: &str, blobs: &[u64], path: &Path) -> Result<(File, u64), ImageError> {
         pass(Point::ImageMake).map_err(ImageError::disk("creating", path))?;
         let file = File::options()

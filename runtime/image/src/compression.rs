@@ -1,8 +1,9 @@
-//! How a layer is compressed, and its bytes without that. Owns the choice by the first bytes; never looks into the archive.
+//! Detects a layer's compression and decompresses it. Owns the detection by the first bytes; never looks into
+//! the archive.
 //!
-//! Media types say how a layer is compressed, too, and builders and mirrors have both labelled gzip what is not, and the reverse. What
-//! follows the last member of a gzip file and is no member is passed over, as gzip(1) does: some tools pad to blocks of zeros. The
-//! digests of a layer say whether its bytes are right, with what follows.
+//! Media types also name the compression, but builders and mirrors have mislabelled gzip in both directions.
+//! Data after the last member of a gzip file is ignored if it is not a member, as in gzip(1): some tools pad
+//! to blocks of zeros. The layer's digests still verify all bytes, including this data.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -14,7 +15,7 @@ const BUFFER: usize = 256 * 1024;
 /// The first bytes of a member (RFC 1952, section 2.3.1).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// Decompresses what is compressed.
+/// Decompresses the source if it is compressed.
 pub(crate) fn decompressed<'a>(mut source: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
     let mut first = Vec::new();
     source.by_ref().take(4).read_to_end(&mut first)?;
@@ -36,7 +37,7 @@ enum Compression {
 }
 
 impl Compression {
-    /// Looks at the magic numbers (RFC 1952; RFC 8878, section 3.1, also of a frame that is skipped).
+    /// Checks the magic numbers (RFC 1952; RFC 8878, section 3.1, including skippable frames).
     fn of(first: &[u8]) -> Compression {
         match first {
             [first, second, ..] if [*first, *second] == GZIP => Compression::Gzip,
@@ -46,7 +47,7 @@ impl Compression {
     }
 }
 
-/// The members of a gzip file, one after the other; none at its end.
+/// The members of a gzip file, one after the other. `None` at its end.
 struct Members<R>(Option<GzDecoder<Ahead<R>>>);
 
 impl<R: BufRead> Members<R> {
@@ -72,14 +73,14 @@ impl<R: BufRead> Read for Members<R> {
     }
 }
 
-/// A source of which some bytes were looked at before they are read.
+/// A source with a few bytes read ahead.
 struct Ahead<R> {
     first: Vec<u8>,
     source: R,
 }
 
 impl<R: BufRead> Ahead<R> {
-    /// Whether the next bytes are these.
+    /// Returns true if these are the next bytes.
     fn looks_like(&mut self, wanted: &[u8]) -> io::Result<bool> {
         let missing = wanted.len().saturating_sub(self.first.len()) as u64;
         self.source.by_ref().take(missing).read_to_end(&mut self.first)?;
@@ -124,7 +125,7 @@ mod tests {
         zstd::encode_all(content, 1).unwrap()
     }
 
-    /// Reads a few bytes at a time, so that nothing depends on where a buffer ends.
+    /// Reads a few bytes at a time, so results do not depend on buffer boundaries.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {

@@ -1,5 +1,5 @@
-//! Reads an image's config (OCI image-spec, `config.md`). Owns the choice of what Podvisor keeps of it; never
-//! resolves it against what a pod asks for, which is `runtime/spec`'s.
+//! Reads an image's config (OCI image-spec, `config.md`). Owns the choice of the fields kept by Podvisor.
+//! Never resolves it against a pod's settings; `runtime/spec` does.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::json::Json;
 use crate::name::digest_hex;
 use crate::platform::Platform;
 
-/// The declarations of an image's config: how to run the image, and what is only shown to clients.
+/// The declarations of an image's config: how to run the image, and fields only shown to clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeclaredConfig {
     /// How to run the image.
@@ -20,11 +20,11 @@ pub struct DeclaredConfig {
     pub run: ImageConfig,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Ports that the image's program listens on, as `port/protocol`.
+    /// Ports of the image's program, as `port/protocol`.
     pub exposed: Vec<String>,
 }
 
-/// A config as a pull needs it: what it declares, and the layers' diff ids.
+/// A parsed config for a pull: its declarations, and the layers' diff ids.
 #[derive(Debug)]
 pub(crate) struct Parsed {
     pub(crate) config: DeclaredConfig,
@@ -33,7 +33,7 @@ pub(crate) struct Parsed {
 }
 
 impl Parsed {
-    /// Refuses a config for a platform that this node does not run. `what` names the config.
+    /// Refuses a config for a platform not supported by this node. `what` names the config.
     pub(crate) fn check_platform(&self, what: &str) -> Result<(), ImageError> {
         match self.platform.rank(cpu::level()) {
             Some(_) => Ok(()),
@@ -54,7 +54,7 @@ pub(crate) fn parse(what: &str, bytes: &[u8]) -> Result<Parsed, ImageError> {
 
 fn read(bytes: &[u8]) -> Result<Parsed, String> {
     let document = Json::parse(bytes)?.fields()?;
-    // Builders that write none mean their own.
+    // Builders writing no platform mean their own.
     let platform = Platform::read(&document)?.or_ours();
     let diff_ids = document.object("rootfs")?.texts("diff_ids")?;
     let section = document.object("config")?;
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// A name in the case that each bit says.
+    /// A name in mixed case; each bit chooses the case of a letter.
     fn cased(name: &str, bits: u32) -> String {
         let upper = |(at, letter): (usize, char)| match bits >> (at % 32) & 1 {
             1 => letter.to_ascii_uppercase(),

@@ -1,4 +1,4 @@
-//! Pulls, counted for those who watch the node.
+//! Metrics of pulls.
 
 use std::sync::LazyLock;
 
@@ -23,7 +23,7 @@ static BYTES: LazyLock<IntCounter> = LazyLock::new(|| {
     .expect(ONCE)
 });
 
-/// Makes the counters known with their zeros: an alert on an increase needs the value before the first.
+/// Registers the counters with zeros: an alert on an increase needs the value before the first event.
 pub(crate) fn register() {
     for succeeded in [true, false] {
         PULLS.with_label_values(&[outcome(succeeded)]);

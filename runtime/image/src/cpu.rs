@@ -1,6 +1,7 @@
-//! The node's processor as images name it. Owns the levels of x86-64 (System V ABI, "Micro-Architecture Levels").
+//! The node's processor as named by images. Owns the levels of x86-64 (System V ABI, "Micro-Architecture
+//! Levels").
 
-/// The highest level whose instructions this processor has, from 1 on. A VM has the processor of its node.
+/// The highest level supported by this processor, from 1. A VM has its node's processor.
 pub(crate) fn level() -> u8 {
     let v2 = is_x86_feature_detected!("cmpxchg16b")
         && is_x86_feature_detected!("popcnt")
@@ -21,6 +22,6 @@ pub(crate) fn level() -> u8 {
         && is_x86_feature_detected!("avx512cd")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl");
-    // Each level has those below it.
+    // Each level includes those below it.
     1 + [v2, v3, v4].into_iter().take_while(|has| *has).count() as u8
 }

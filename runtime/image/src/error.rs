@@ -1,6 +1,6 @@
-//! Errors of pulling and keeping images. Owns messages only.
+//! Errors of pulling and storing images. Owns messages only.
 //!
-//! Errors are shared between the callers that joined one pull, hence `Clone` and the sources behind `Arc`.
+//! The callers of a joined pull share its error, hence `Clone` and the `Arc` around sources.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use oci_client::errors::OciDistributionError;
 /// A failure to pull, open or remove an image.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ImageError {
-    /// The name is no image reference.
+    /// The name is not an image reference.
     #[error("\"{name}\" is not an image reference: {reason}")]
     Name {
         /// The name as given.
@@ -25,7 +25,7 @@ pub enum ImageError {
     Unreachable {
         /// Host and port.
         registry: String,
-        /// The manifest, blob or token that was asked for.
+        /// The requested manifest, blob or token.
         what: String,
         /// The client's error.
         #[source]
@@ -36,7 +36,7 @@ pub enum ImageError {
     NotFound {
         /// Host and port.
         registry: String,
-        /// The manifest, blob or token that was asked for.
+        /// The requested manifest, blob or token.
         what: String,
     },
     /// The registry wants other credentials.
@@ -44,29 +44,29 @@ pub enum ImageError {
     Unauthorized {
         /// Host and port.
         registry: String,
-        /// The manifest, blob or token that was asked for.
+        /// The requested manifest, blob or token.
         what: String,
         /// The registry's words, after a colon.
         said: String,
     },
-    /// The registry knows who asks, and gives nothing.
+    /// The registry knows the caller and denies access.
     #[error("registry {registry} denies {what} to these credentials{said}")]
     Denied {
         /// Host and port.
         registry: String,
-        /// The manifest, blob or token that was asked for.
+        /// The requested manifest, blob or token.
         what: String,
         /// The registry's words, after a colon.
         said: String,
     },
-    /// The registry takes no more requests for now.
+    /// The registry accepts no more requests for now.
     #[error("registry {registry} wants fewer requests, and does not give {what} for now")]
     Busy {
         /// Host and port.
         registry: String,
-        /// The manifest, blob or token that was asked for.
+        /// The requested manifest, blob or token.
         what: String,
-        /// How long the registry wants to be left alone, if it says so.
+        /// How long to wait before the next request, if the registry says so.
         wait: Option<Duration>,
         /// The registry's answer.
         #[source]
@@ -77,7 +77,7 @@ pub enum ImageError {
     Registry {
         /// Host and port.
         registry: String,
-        /// The manifest, blob or token that was asked for.
+        /// The requested manifest, blob or token.
         what: String,
         /// The registry's answer.
         #[source]
@@ -86,7 +86,7 @@ pub enum ImageError {
     /// Several hosts serve the registry, and none of them had the content.
     #[error("no host gives {what}{}", each(failures))]
     Hosts {
-        /// The manifest or blob that was asked for.
+        /// The requested manifest or blob.
         what: String,
         /// Each host's failure, the upstream's last.
         failures: Vec<ImageError>,
@@ -102,7 +102,7 @@ pub enum ImageError {
     /// The transfer broke off.
     #[error("the transfer of {what} broke off after {received} bytes")]
     Transfer {
-        /// The blob that was asked for.
+        /// The requested blob.
         what: String,
         /// Bytes received by then.
         received: u64,
@@ -113,12 +113,12 @@ pub enum ImageError {
     /// Something took longer than its bound.
     #[error("{what} took longer than {seconds} s")]
     Deadline {
-        /// The work that was under way.
+        /// The work in progress.
         what: String,
         /// The bound.
         seconds: u64,
     },
-    /// The registry sent something else than what was asked for, or no image.
+    /// The registry sent something not requested, or not an image.
     #[error("{what}: {error}")]
     Content {
         /// The part of the image: "manifest sha256:…", "layer 2 (sha256:…)".
@@ -137,26 +137,26 @@ pub enum ImageError {
         #[source]
         source: Arc<io::Error>,
     },
-    /// The disk cannot take the image.
+    /// The disk has no room for the image.
     #[error("{} has {free} bytes of room, and the image takes {wanted} at least", path.display())]
     NoRoom {
         /// The image directory.
         path: PathBuf,
-        /// Bytes of blobs that are not here, and of files that layers unpack to.
+        /// Bytes of missing blobs and of their unpacked layers.
         wanted: u64,
-        /// Bytes that are free.
+        /// Free bytes.
         free: u64,
     },
-    /// The archive of an image lacks a part of it.
+    /// A part of the image is missing in the archive.
     #[error("the archive has no {what}")]
     Missing {
         /// The part: a file, a manifest or a blob.
         what: String,
     },
-    /// The archive holds something else than images, or not the one that is asked for.
+    /// The archive does not hold images, or not the requested one.
     #[error("{0}")]
     NoArchive(String),
-    /// No such image here.
+    /// The image is not on this node.
     #[error("image {0} is not on this node")]
     Unknown(String),
     /// The work ended without a result: the daemon is shutting down, or has a bug.
@@ -164,12 +164,12 @@ pub enum ImageError {
     Interrupted(&'static str),
 }
 
-/// Kinds of failures, by what a caller can do about them.
+/// Kinds of failures, by how a caller can react.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageErrorKind {
-    /// The name is no image's.
+    /// The name is not an image's.
     Name,
-    /// The registry does not answer, or answers with an error of its own, and may do better later.
+    /// The registry does not answer, or answers with its own error. A later attempt may succeed.
     Unavailable,
     /// There is no such image, or none for this platform.
     NotFound,
@@ -177,7 +177,7 @@ pub enum ImageErrorKind {
     Unauthenticated,
     /// The registry denies the image to these credentials.
     Denied,
-    /// The image is broken, or the operator's files of hosts are.
+    /// The image is broken, or an operator's hosts file is.
     Unusable,
     /// The node's disk is full.
     Full,
@@ -212,8 +212,8 @@ pub enum ContentError {
         /// Bytes received.
         actual: u64,
     },
-    /// There is more content than the descriptor says.
-    #[error("it is longer than the {expected} bytes that its descriptor gives")]
+    /// The content is longer than declared by the descriptor.
+    #[error("it is longer than the {expected} bytes of its descriptor")]
     TooLong {
         /// Bytes by the descriptor.
         expected: u64,
@@ -221,31 +221,31 @@ pub enum ContentError {
     /// A bound of [`crate::Limits`].
     #[error("{size} {unit} are more than the limit of {limit}")]
     Limit {
-        /// The size of the image's part, or what of it was seen so far.
+        /// The size of the image's part, or of its first bytes if not all was read.
         size: u64,
         /// The unit of both.
         unit: &'static str,
         /// The bound.
         limit: u64,
     },
-    /// Not JSON, or JSON without what it must have.
+    /// Not JSON, or JSON with required fields missing.
     #[error("it cannot be parsed: {0}")]
     Json(String),
-    /// A digest in another algorithm than sha256, or no digest.
+    /// A digest of an algorithm other than sha256, or no digest.
     #[error("\"{0}\" is not a sha256 digest")]
     DigestFormat(String),
-    /// A media type that is not an image's.
+    /// A media type of something other than an image.
     #[error("media type \"{0}\" is not supported")]
     MediaType(String),
-    /// The config is not an image's: a chart's, a signature's, or that of another artifact.
-    #[error("it is no image to run but an artifact, whose config has the media type \"{0}\"")]
+    /// The config belongs to another artifact, such as a chart or a signature.
+    #[error("it is an artifact and not an image to run: its config has the media type \"{0}\"")]
     Artifact(String),
     /// A manifest of Docker's first schema.
     #[error(
-        "it is a manifest of Docker's schema 1, which has not been supported for long: push the image anew, as schema 2 or OCI"
+        "it is a manifest of Docker's schema 1, long unsupported: push the image again, as schema 2 or OCI"
     )]
     FirstSchema,
-    /// The image has no variant for linux/amd64; the text names those that it has.
+    /// The image has no variant for linux/amd64; the text names its variants.
     #[error("it has nothing for linux/amd64, but for {0}")]
     Platform(String),
     /// Manifest and config disagree.
@@ -270,7 +270,7 @@ pub enum ContentError {
     /// An entry cannot become part of the image.
     #[error("{0}")]
     Entry(#[from] runtime_erofs::TreeError),
-    /// The layer's tree on this node is not one that this node has written.
+    /// The layer's tree on this node does not have the expected form.
     #[error("its tree on this node is damaged: {0}")]
     Tree(String),
     /// The image is too large for one file system.
@@ -278,7 +278,7 @@ pub enum ContentError {
     TooLarge,
 }
 
-/// The failures with their causes: there is no chain when there are several.
+/// Lists the failures with their causes: several failures have no single chain.
 fn each(failures: &[ImageError]) -> String {
     match failures {
         [] => ", for none may resolve or pull, or none answers".to_owned(),
@@ -286,19 +286,20 @@ fn each(failures: &[ImageError]) -> String {
     }
 }
 
-/// Whether a disk, or the quota on it, has no room.
+/// Returns true if a disk, or its quota, is full.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
-/// An error and its causes on one line.
+/// Formats an error and its causes on one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 impl ImageError {
-    /// The kind of the failure. Where several hosts failed, that of the upstream's, which is asked last, counts.
+    /// Returns the kind of the failure. If several hosts failed, the upstream's failure counts. It is asked
+    /// last.
     pub fn kind(&self) -> ImageErrorKind {
         use ImageErrorKind as Kind;
         match self {
@@ -323,7 +324,7 @@ impl ImageError {
         }
     }
 
-    /// Whether the same question may have another answer in a moment.
+    /// Returns true if the same request may succeed soon.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             ImageError::Unreachable { .. } | ImageError::Deadline { .. } | ImageError::Busy { .. } => true,
@@ -334,13 +335,13 @@ impl ImageError {
         }
     }
 
-    /// Whether other bytes than those that were sent may be the image's.
+    /// Returns true if other bytes than those received may be the image's.
     pub(crate) fn is_of_bytes(&self) -> bool {
         use ContentError as C;
         let ImageError::Content { error, .. } = self else { return false };
         match error {
             C::Digest { .. } | C::Truncated { .. } | C::TooLong { .. } => true,
-            // As far as their digest is not known.
+            // While their digest is not known.
             C::Decompress(_) | C::Archive { .. } | C::DiffId { .. } => true,
             _ => false,
         }

@@ -1,4 +1,4 @@
-//! Entry points for `tests/fuzz`: the parsers of what a registry sends. Nothing else may call them.
+//! Entry points for `tests/fuzz`: the parsers of a registry's data. Only fuzz targets may call them.
 
 use std::io::Read;
 
@@ -9,10 +9,10 @@ use crate::{config, manifest, name};
 /// Most entries read from one archive: a fuzzer's time is better spent on the next archive.
 const ENTRIES: usize = 1000;
 
-/// Most bytes of holes that are read of one file.
+/// Most bytes of holes read from one file.
 const HOLES: usize = 1 << 20;
 
-/// Reads a layer's archive and the contents of its files, and returns whether the end was reached.
+/// Reads a layer's archive and the contents of its files. Returns true if it reached the end.
 pub fn archive(bytes: &[u8]) -> bool {
     let mut archive = Archive::new(bytes);
     for _ in 0..ENTRIES {
@@ -20,7 +20,7 @@ pub fn archive(bytes: &[u8]) -> bool {
             Ok(Some(entry)) => {
                 let mut content = Vec::new();
                 let holes = usize::try_from(entry.holes).unwrap_or(usize::MAX);
-                // Whoever unpacks a layer counts holes against a bound, too.
+                // The unpacking code also limits holes.
                 if holes > HOLES || archive.content().read_to_end(&mut content).is_err() {
                     return false;
                 }

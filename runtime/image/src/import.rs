@@ -1,11 +1,12 @@
-//! The steps of an import: the archive onto the disk, the images in it, and each of them by the steps of a pull.
+//! The steps of an import: the archive onto the disk, the images in it, and each of them by the steps of a
+//! pull.
 //!
 //! ```text
 //! a place ► archive to files (spool.rs) ► index.json: OCI layout (layout.rs)
 //!                                       ► manifest.json: docker archive (docker.rs)
 //!         ► each image: its blobs are read from those files, checked and unpacked (pull.rs) ► files removed
 //! ```
-//! An import that fails leaves the images that were made before, and none of the archive's files.
+//! A failed import keeps the images created before, and none of the archive's files.
 
 mod docker;
 mod found;
@@ -28,7 +29,7 @@ use crate::source::Source;
 use crate::spool::Spool;
 use crate::store::{Listed, Store};
 
-/// Most images of one archive: each is looked at on its own. People save a few at once.
+/// Most images of one archive, because each is processed separately. Users save a few at once.
 const IMAGES_MAX: usize = 256;
 
 /// One import.
@@ -75,22 +76,22 @@ impl Import {
                 progress: self.progress.clone(),
             };
             let listed = pull.run().await?;
-            // An archive may have an image once for each of its names.
+            // An archive may list an image once per name.
             imported.retain(|before| before.record.id != listed.record.id);
             imported.push(listed);
         }
         Ok(imported)
     }
 
-    /// Looks which images there are.
+    /// Finds the archive's images.
     async fn found(&self, spool: &Spool) -> Result<Vec<Found>, ImageError> {
         let mut found = match spool.document("index.json").await? {
             Some(index) => layout::images(spool, &index).await?,
             None => match spool.document("manifest.json").await? {
                 Some(list) => docker::images(spool, &list)?,
                 None => {
-                    let why = "the archive is neither an OCI image layout, which has an index.json, nor one of docker save, which has a \
-                               manifest.json";
+                    let why = "the archive is neither an OCI image layout (it has no index.json) nor from \
+                               docker save (it has no manifest.json)";
                     return Err(ImageError::NoArchive(why.to_owned()));
                 }
             },

@@ -1,5 +1,6 @@
-//! JSON as Go's `encoding/json` reads it, since every builder and registry writes for that: names in any case, null for what is
-//! empty, unknown fields, and names twice. Owns that reading; the meaning of fields is for those who ask for them.
+//! Reads JSON like Go's `encoding/json`, because every builder and registry is written against it: names in
+//! any case, null for empty values, unknown fields, and repeated names. Owns this parsing; callers interpret
+//! the fields.
 //!
 //! | document | read as |
 //! |---|---|
@@ -8,25 +9,25 @@
 //! | null | nothing was said; an empty list, where a list is wanted |
 //! | half a surrogate pair, bytes that are no UTF-8 | U+FFFD |
 //!
-//! Nothing is copied before it is asked for, so that a document costs its own bytes.
+//! Nothing is copied until it is requested, so a document costs only its own bytes.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// One value of a document whose syntax was checked.
+/// One value of a document with checked syntax.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Json<'a>(&'a [u8]);
 
 impl<'a> Json<'a> {
-    /// Checks a document, which must be one value and nothing else.
+    /// Checks a document. It must be exactly one value.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Json<'a>, String> {
         serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| error.to_string())?;
         Ok(Json(bytes.trim_ascii_start()))
     }
 
-    /// Checks the first value, whatever follows it.
+    /// Checks the first value and ignores the rest.
     pub(crate) fn first(bytes: &'a [u8]) -> Result<Json<'a>, String> {
         let mut document = serde_json::Deserializer::from_slice(bytes);
         IgnoredAny::deserialize(&mut document).map_err(|error| error.to_string())?;
@@ -48,7 +49,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The fields of an object; null has none.
+    /// Returns the fields of an object; null has none.
     pub(crate) fn fields(self) -> Result<Fields<'a>, String> {
         match self.0.first() {
             Some(b'{') => Ok(Fields(vec![self])),
@@ -57,7 +58,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The items of a list; null has none.
+    /// Returns the items of a list; null has none.
     pub(crate) fn items(self) -> Result<Vec<Json<'a>>, String> {
         match self.0.first() {
             Some(b'[') => Ok(parts(self.0).map(|(item, _)| Json(item)).collect()),
@@ -85,7 +86,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// A number, or a text that is one, whatever its fraction.
+    /// Returns a number, also one written as a text or with a fraction.
     pub(crate) fn number(self) -> Option<f64> {
         match self.0.first() {
             Some(b'"') => self.text().ok()?.trim().parse().ok(),
@@ -93,24 +94,24 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The names and values of an object, in its order.
+    /// Returns the names and values of an object, in document order.
     fn entries(self) -> impl Iterator<Item = (&'a [u8], Json<'a>)> {
         parts(self.0).filter_map(|(name, value)| Some((name, Json(value?))))
     }
 }
 
-/// The fields of an object, or of several that count as one.
+/// The fields of an object, or of several merged objects.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Fields<'a>(Vec<Json<'a>>);
 
 impl<'a> Fields<'a> {
-    /// The values of this name, in their order.
+    /// Returns the values of this name, in document order.
     pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = Json<'a>> {
         let entries = self.0.iter().flat_map(|object| object.entries());
         entries.filter(move |(key, _)| is_named(key, name)).map(|(_, value)| value)
     }
 
-    /// Whether there is a value of this name other than null.
+    /// Returns true if this name has a value other than null.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.values(name).any(|value| !value.is_null())
     }
@@ -123,17 +124,17 @@ impl<'a> Fields<'a> {
         Ok(last)
     }
 
-    /// A text; empty where there is none.
+    /// Returns a text; empty if absent.
     pub(crate) fn text(&self, name: &str) -> Result<String, String> {
         Ok(self.said(name, Json::text)?.unwrap_or_default())
     }
 
-    /// A whole number.
+    /// Returns a whole number.
     pub(crate) fn integer(&self, name: &str) -> Result<Option<i64>, String> {
         self.said(name, Json::integer)
     }
 
-    /// A list; empty where there is none.
+    /// Returns a list; empty if absent.
     pub(crate) fn list(&self, name: &str) -> Result<Vec<Json<'a>>, String> {
         let mut last = Vec::new();
         for value in self.values(name) {
@@ -142,13 +143,13 @@ impl<'a> Fields<'a> {
         Ok(last)
     }
 
-    /// A list of texts.
+    /// Returns a list of texts.
     pub(crate) fn texts(&self, name: &str) -> Result<Vec<String>, String> {
         let text = |item: Json<'a>| item.text().map_err(|wrong| format!("{name}: {wrong}"));
         self.list(name)?.into_iter().map(text).collect()
     }
 
-    /// An object; without fields where there is none.
+    /// Returns an object; without fields if absent.
     pub(crate) fn object(&self, name: &str) -> Result<Fields<'a>, String> {
         let mut all = Vec::new();
         for value in self.values(name) {
@@ -157,7 +158,7 @@ impl<'a> Fields<'a> {
         Ok(Fields(all))
     }
 
-    /// An object whose names are no fields: each counts by itself, in its own case.
+    /// Returns an object as a map. Its names are not fields: each is distinct and case-sensitive.
     pub(crate) fn map(&self, name: &str) -> Result<BTreeMap<String, Json<'a>>, String> {
         let mut all = BTreeMap::new();
         for value in self.values(name) {
@@ -172,7 +173,7 @@ impl<'a> Fields<'a> {
         Ok(all)
     }
 
-    /// A map of texts.
+    /// Returns a map of texts.
     pub(crate) fn text_map(&self, name: &str) -> Result<BTreeMap<String, String>, String> {
         let text = |(key, value): (String, Json<'a>)| match value.text() {
             Ok(text) => Ok((key, text)),
@@ -182,13 +183,13 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whether a quoted name is this one, in whatever case.
+/// Returns true if a quoted name matches this one, ignoring case.
 fn is_named(quoted: &[u8], name: &str) -> bool {
-    // Most names have no escape, and are no longer than in bytes.
+    // Most names have no escape and the same length in bytes.
     if quoted.len() == name.len() + 2 && !quoted.contains(&b'\\') {
         return quoted[1..quoted.len() - 1].eq_ignore_ascii_case(name.as_bytes());
     }
-    // Escapes are six bytes for one.
+    // An escape takes six bytes for one.
     if quoted.len() > name.len() * 6 + 2 {
         return false;
     }
@@ -200,7 +201,7 @@ fn is_named(quoted: &[u8], name: &str) -> bool {
     unquoted(quoted).chars().map(fold).eq(name.chars().map(fold))
 }
 
-/// The first value of these bytes, and what follows it.
+/// Returns the first value of these bytes, and the rest.
 fn value(bytes: &[u8]) -> (&[u8], &[u8]) {
     let (mut depth, mut at) = (0_usize, 0);
     while let Some(byte) = bytes.get(at) {
@@ -210,7 +211,7 @@ fn value(bytes: &[u8]) -> (&[u8], &[u8]) {
             b'}' | b']' if depth == 0 => return bytes.split_at(at),
             b'}' | b']' => depth -= 1,
             b',' | b':' | b' ' | b'\t' | b'\r' | b'\n' if depth == 0 => return bytes.split_at(at),
-            // A part of a number or word.
+            // Part of a number or word.
             _ if depth == 0 => {
                 at += 1;
                 continue;
@@ -225,7 +226,7 @@ fn value(bytes: &[u8]) -> (&[u8], &[u8]) {
     bytes.split_at(at.min(bytes.len()))
 }
 
-/// The length of the text that begins here, with both quotes.
+/// Returns the length of the text starting here, including both quotes.
 fn string_length(bytes: &[u8]) -> usize {
     let mut at = 1;
     while let Some(byte) = bytes.get(at) {
@@ -256,7 +257,7 @@ fn parts(bytes: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
     })
 }
 
-/// The text between quotes.
+/// Decodes the text between quotes.
 fn unquoted(quoted: &[u8]) -> String {
     let mut rest = quoted.get(1..quoted.len().saturating_sub(1)).unwrap_or_default();
     let mut text = Vec::with_capacity(rest.len());
@@ -282,7 +283,7 @@ fn repaired(bytes: &[u8]) -> String {
     text
 }
 
-/// The letter that an escape stands for, and what follows it.
+/// Decodes one escape. Returns its letter and the rest.
 fn escaped(bytes: &[u8]) -> (char, &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else { return (char::REPLACEMENT_CHARACTER, bytes) };
     let letter = match kind {
@@ -297,7 +298,7 @@ fn escaped(bytes: &[u8]) -> (char, &[u8]) {
     (letter, rest)
 }
 
-/// The letter of `XXXX`, or of `XXXX\uXXXX` where the two are a pair.
+/// Decodes the letter of `XXXX`, or of `XXXX\uXXXX` if the two are a surrogate pair.
 fn unicode(bytes: &[u8]) -> (char, &[u8]) {
     let unit = |bytes: &[u8]| {
         let digits = std::str::from_utf8(bytes.get(..4)?).ok()?;

@@ -1,5 +1,6 @@
-//! Unpacks one layer: decompresses, hashes and reads the archive; contents go to a data file, the rest to a tree file.
-//! Owns the choice of what is accepted from an archive; never applies it to a tree, which `build.rs` does.
+//! Unpacks one layer: decompresses, hashes and reads the archive. File contents go to a data file, the rest
+//! to a tree file. Owns the choice of accepted archive entries. Never applies them to a tree; `build.rs`
+//! does.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,10 +24,10 @@ use crate::tree_file::{Sizes, TreeWriter};
 /// Bytes of the buffer between two steps.
 const BUFFER: usize = 256 * 1024;
 
-/// Attributes of overlay file systems. In an image they would change what the container's own overlay shows.
+/// Attributes of overlay file systems. In an image they would affect the container's own overlay.
 const OVERLAY: [&[u8]; 2] = [b"trusted.overlay.", b"user.overlay."];
 
-/// The room that all layers of one image share: what was unpacked so far, and the bounds on it.
+/// The budget shared by all layers of one image: the amounts unpacked so far, and their limits.
 #[derive(Debug)]
 pub(crate) struct Budget {
     unpacked_limit: u64,
@@ -57,17 +58,17 @@ impl Budget {
         Self::charge(&self.metadata, names, "bytes of names and attributes", MAX_METADATA_BYTES as u64)
     }
 
-    /// Counts a layer that is unpacked already.
+    /// Counts an already unpacked layer.
     pub(crate) fn charge_layer(&self, sizes: &Sizes) -> Result<(), ContentError> {
         self.charge_entries(sizes.entries, sizes.names)?;
         self.charge_unpacked(sizes.unpacked)
     }
 }
 
-/// A layer in two files, which are not synced yet.
+/// A layer in two files, not yet synced.
 #[derive(Debug)]
 pub(crate) struct Unpacked {
-    /// The contents, up to a multiple of 2 MiB; empty where there are none.
+    /// The contents, padded to a multiple of 2 MiB; empty if there are none.
     pub(crate) data: File,
     pub(crate) tree: File,
     /// Bytes of contents, a multiple of 4 KiB.
@@ -75,7 +76,7 @@ pub(crate) struct Unpacked {
     pub(crate) tree_bytes: u64,
 }
 
-/// A layer as manifest and config describe it.
+/// A layer as described by manifest and config.
 #[derive(Debug, Clone)]
 pub(crate) struct ExpectedLayer {
     /// The layer's name in errors.
@@ -83,7 +84,7 @@ pub(crate) struct ExpectedLayer {
     pub(crate) diff_id: String,
 }
 
-/// Where a layer is unpacked to.
+/// The target files of an unpacked layer.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     pub(crate) data: PathBuf,
@@ -115,7 +116,7 @@ pub(crate) fn unpack(
     let outcome = layer.entries();
     let Layer { archive, data, tree, mut sizes, .. } = layer;
     let mut plain = archive.into_inner();
-    // The stream knows more about its own failure than the archive's reader does.
+    // The stream has the better error for its own failure than the archive's reader.
     let outcome = match (plain.get_mut().wrong.take(), outcome) {
         (Some(wrong), _) | (None, Err(UnpackError::Content(wrong))) => {
             Err(ImageError::content(&expected.what, wrong))
@@ -140,15 +141,15 @@ pub(crate) fn unpack(
     finish(data, tree, sizes, places)
 }
 
-/// Makes a new file; an attempt before this one may have left a part.
+/// Creates a new file. An earlier attempt may have left a part.
 fn create(path: &Path, point: Point) -> Result<File, ImageError> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(true);
     pass(point).and_then(|()| options.open(path)).map_err(ImageError::disk("creating", path))
 }
 
-/// Ends both files of a layer. The data file is a multiple of 2 MiB long, which costs no room on the disk: pages of a VM
-/// that no file has would be an error of the bus.
+/// Completes both files of a layer. The data file's length is a multiple of 2 MiB, at no cost in disk space.
+/// Without the padding, a VM accessing pages beyond the file would get a bus error.
 fn finish(
     data: DataWriter<BufWriter<File>>,
     tree: TreeWriter,
@@ -181,7 +182,7 @@ struct Layer<R, W> {
     data: DataWriter<W>,
     tree: TreeWriter,
     budget: Arc<Budget>,
-    /// All but the uncompressed bytes of the archive, which are counted where they are read.
+    /// All sizes except the archive's uncompressed bytes: those are counted while reading.
     sizes: Sizes,
 }
 
@@ -206,7 +207,7 @@ impl<R: Read, W: io::Write> Layer<R, W> {
         self.sizes.entries += 1;
         self.sizes.names += bytes;
         self.sizes.unpacked = self.sizes.unpacked.saturating_add(entry.holes);
-        // The holes of a sparse file are in no stream that counts them.
+        // The holes of a sparse file appear in no counted stream.
         self.budget.charge_unpacked(entry.holes).map_err(UnpackError::Content)
     }
 
@@ -236,7 +237,7 @@ impl<R: Read, W: io::Write> Layer<R, W> {
     }
 }
 
-/// Leaves out attributes that EROFS cannot store (a builder's `com.apple.…`), as other runtimes do.
+/// Drops attributes not supported by EROFS (a builder's `com.apple.…`), as other runtimes do.
 fn kept_xattrs(xattrs: BTreeMap<Vec<u8>, Vec<u8>>, path: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let keep =
         |name: &[u8]| is_supported_xattr(name) && !OVERLAY.iter().any(|prefix| name.starts_with(prefix));
@@ -248,7 +249,7 @@ fn kept_xattrs(xattrs: BTreeMap<Vec<u8>, Vec<u8>>, path: &[u8]) -> BTreeMap<Vec<
     kept
 }
 
-/// The uncompressed stream, counted and hashed as it is read.
+/// The uncompressed stream, counted and hashed while reading.
 struct Uncompressed<'a> {
     source: Box<dyn Read + 'a>,
     hash: Sha256,

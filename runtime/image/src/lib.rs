@@ -1,4 +1,5 @@
-//! Container images: pulled from registries, verified, and made into one EROFS each, whose contents they share.
+//! Container images: pulled from registries, verified, and converted to one EROFS per image with shared
+//! contents.
 //!
 //! ```text
 //! registry ──► blobs/sha256/<digest>      compressed, while a pull needs them; resumable while `.partial`
@@ -8,19 +9,29 @@
 //!                └──► images/<id>.erofs          metadata: one merged tree of all layers
 //!              images.json                the index: images by id, with their layers
 //!
-//! an image in a guest:   images/<id>.erofs │ layers/<1st>.data │ layers/<2nd>.data │ …      each at a multiple of 2 MiB
+//! an image in a guest:   images/<id>.erofs │ layers/<1st>.data │ layers/<2nd>.data │ …
+//!                        each at a multiple of 2 MiB
 //! ```
 //!
-//! [`Images`] is the whole interface. Where to read on: `images.rs` (the calls), `pull.rs` (the steps of a pull),
-//! `blob.rs` and
-//! `transfer.rs` (a blob from network to disk), `layer.rs` and `archive.rs` (a blob into a layer's two files), `tree_file.rs`,
-//! `build.rs` (layers into an image), `store.rs` (files, index, leases and recovery), `verity.rs` (what keeps stored files as they are), `opened.rs` (an image for a guest), `name.rs` (references), `registry.rs` and `hosts.rs` (registries and mirrors).
+//! [`Images`] is the whole interface. Where to read on:
 //!
-//! An archive that somebody imports is spooled (`spool.rs`), looked through for images (`import.rs`), and then a source of blobs
-//! as a registry is (`source.rs`). How far either is, `progress.rs` publishes.
+//! - `images.rs`: the calls
+//! - `pull.rs`: the steps of a pull
+//! - `blob.rs` and `transfer.rs`: a blob from network to disk
+//! - `layer.rs` and `archive.rs`: a blob into a layer's two files
+//! - `tree_file.rs` and `build.rs`: layers into an image
+//! - `store.rs`: files, index, leases and recovery
+//! - `verity.rs`: protection of stored files against changes
+//! - `opened.rs`: an image for a guest
+//! - `name.rs`: references
+//! - `registry.rs` and `hosts.rs`: registries and mirrors
 //!
-//! Everything that comes from a registry or in an archive is foreign: sizes have bounds ([`Limits`]), digests are checked, and errors
-//! name the part that is wrong ([`ImageError`]). This crate never mounts anything and runs nothing from an image.
+//! An imported archive is spooled (`spool.rs`) and searched for images (`import.rs`). It then serves blobs
+//! like a registry (`source.rs`). `progress.rs` publishes the progress of both.
+//!
+//! All data from a registry or an archive is untrusted: sizes have bounds ([`Limits`]), digests are checked,
+//! and errors name the wrong part ([`ImageError`]). This crate never mounts anything and runs nothing from an
+//! image.
 #![forbid(unsafe_code)]
 
 mod access;

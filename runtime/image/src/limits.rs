@@ -1,12 +1,12 @@
-//! Bounds on what one image may bring. Owns numbers only; whoever reads foreign bytes checks them.
+//! Limits for one image. Owns only the numbers. The readers of untrusted bytes check them.
 
 use std::time::Duration;
 
-/// Most layers of one image: all their files, and the image's own, are sent to a VMM with one message, and other runtimes
-/// stack no more either.
+/// Most layers of one image. All their files, and the image's own, go to a VMM in one message. Other runtimes
+/// have the same limit.
 pub(crate) const LAYERS_MAX: usize = 127;
 
-/// Bounds on what one image may bring. No honest image is likely to reach one.
+/// Limits for one image. No honest image is likely to reach one.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Bytes of a manifest or index (registries refuse more than 4 MiB, too).
@@ -15,17 +15,18 @@ pub struct Limits {
     pub config_bytes: u64,
     /// Compressed bytes of one layer.
     pub layer_bytes: u64,
-    /// Uncompressed bytes of all layers of an image together: the most that a decompression bomb can cost.
+    /// Uncompressed bytes of all layers of an image together: the most a decompression bomb can cost.
     pub unpacked_bytes: u64,
     /// Layers of one image.
     pub layers: usize,
     /// Most time between two pieces of one answer.
     pub silence: Duration,
-    /// The time spent waiting for a host in which it has to send [`Limits::pace_bytes`] of a blob.
+    /// The time window for the minimum speed: while waiting this long, a host has to send
+    /// [`Limits::pace_bytes`] of a blob.
     pub pace: Duration,
-    /// Fewest bytes that a host sends in that time. A thread and the blob's lock are held all the while.
+    /// Fewest bytes from a host in this window. A thread and the blob's lock are held the whole time.
     pub pace_bytes: u64,
-    /// The time until a question is asked again that nobody has answered; it doubles each time.
+    /// The first delay before an unanswered request is repeated. It doubles each time.
     pub retry_wait: Duration,
 }
 

@@ -1,4 +1,5 @@
-//! Manifests and indexes (OCI image-spec, `manifest.md` and `image-index.md`). Owns their checks; never fetches.
+//! Manifests and indexes (OCI image-spec, `manifest.md` and `image-index.md`). Owns their checks; never
+//! fetches.
 
 use std::fmt;
 
@@ -14,10 +15,11 @@ const INDEXES: [&str; 2] =
 const MANIFESTS: [&str; 2] =
     ["application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json"];
 
-/// Media types that are accepted as an answer to a request for a manifest.
+/// Media types accepted in an answer to a request for a manifest.
 pub(crate) const ACCEPTED: [&str; 4] = [MANIFESTS[0], MANIFESTS[1], INDEXES[0], INDEXES[1]];
 
-/// Config media types: those of OCI and of Docker, and what old builders and registries have in their place (moby has the same list).
+/// Config media types: those of OCI and Docker, and the replacements used by old builders and registries
+/// (moby has the same list).
 const CONFIGS: [&str; 6] = [
     "application/vnd.oci.image.config.v1+json",
     "application/vnd.docker.container.image.v1+json",
@@ -27,8 +29,8 @@ const CONFIGS: [&str; 6] = [
     "",
 ];
 
-/// Layer media types without how they are compressed, which a layer's first bytes say: builders and mirrors have both labelled gzip what
-/// is not, and the reverse.
+/// Layer media types without their compression. It is detected from the layer's first bytes: builders and
+/// mirrors have mislabelled gzip in both directions.
 const LAYERS: [&str; 4] = [
     "application/vnd.oci.image.layer.v1.tar",
     "application/vnd.oci.image.layer.nondistributable.v1.tar",
@@ -36,10 +38,10 @@ const LAYERS: [&str; 4] = [
     "application/vnd.docker.image.rootfs.foreign.diff.tar",
 ];
 
-/// The ends of layer media types that say how a layer is compressed, as OCI and as Docker have them.
+/// Suffixes of layer media types for the compression, in OCI's and Docker's forms.
 const COMPRESSED: [&str; 5] = ["", "+gzip", "+zstd", ".gzip", ".zstd"];
 
-/// A blob that a manifest names. The digest's form and the size's bound were checked.
+/// A blob named by a manifest. The digest's form and the size's limit are checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Descriptor {
     pub(crate) digest: String,
@@ -63,14 +65,15 @@ pub(crate) struct Manifest {
     pub(crate) chosen: Chosen,
 }
 
-/// How an image was chosen: what its config says of its platform counts accordingly.
+/// How an image was chosen. It decides if the platform in the config counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Chosen {
-    /// By an index that names it for this platform. What the config says does not count.
+    /// By an index naming it for this platform. The config's platform does not count.
     Index,
-    /// By an index that says nothing of it, so that the config decides.
+    /// By an index without a platform for it. The config decides.
     Config,
-    /// By its own name. Builders get architectures wrong, so that another one is no more than a warning, as with containerd.
+    /// By its own name. Builders get architectures wrong, so another one only causes a warning, as in
+    /// containerd.
     Name,
 }
 
@@ -78,15 +81,15 @@ pub(crate) enum Chosen {
 #[derive(Debug)]
 pub(crate) enum Document {
     Image(Manifest),
-    /// The documents that may be for this node, the best first.
+    /// The documents suitable for this node, the best first.
     Index(Vec<Choice>),
 }
 
-/// A document that an index names.
+/// A document named by an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Choice {
     pub(crate) digest: String,
-    /// Whether the index says for which platform the document is; the document's config says so otherwise.
+    /// Whether the index names the document's platform. Otherwise the document's config does.
     pub(crate) is_named: bool,
 }
 
@@ -99,7 +102,7 @@ pub(crate) fn parse(what: &str, bytes: &[u8], limits: &Limits) -> Result<Documen
     if document.has("fsLayers") || version == 1 {
         return Err(ImageError::content(what, ContentError::FirstSchema));
     }
-    // 0 is what Go has for none; other runtimes do not look.
+    // 0 is Go's value for an absent version; other runtimes do not check it.
     if !matches!(version, 0 | 2) {
         return Err(json(format!("schemaVersion: {version} where 2 is wanted")));
     }
@@ -108,13 +111,13 @@ pub(crate) fn parse(what: &str, bytes: &[u8], limits: &Limits) -> Result<Documen
         known if INDEXES.contains(&known) => true,
         known if MANIFESTS.contains(&known) => false,
         "" => has_manifests,
-        // Some hosts name something else here, and serve what was asked for.
+        // Some hosts name something else here and still serve the requested kind.
         other if has_manifests == has_config => {
             return Err(ImageError::content(what, ContentError::MediaType(other.to_owned())));
         }
         _ => has_manifests,
     };
-    // What is both may be read as one by us, and as the other by whoever has looked for what is wrong with it.
+    // A document with both could be read one way by us and the other way by a scanner.
     let (wrong, kind) = match is_index {
         true => (["config", "layers"], "an index"),
         false => (["manifests"; 2], "a manifest"),
@@ -129,8 +132,8 @@ pub(crate) fn parse(what: &str, bytes: &[u8], limits: &Limits) -> Result<Documen
     }
 }
 
-/// The documents of an index that this node may run on a processor of this level, the best first, as other runtimes choose, and those
-/// without a platform last.
+/// Returns the documents of an index suitable for a processor of this level, the best first, as other
+/// runtimes choose. Those without a platform are last.
 fn choices(what: &str, index: &Fields<'_>, level: u8) -> Result<Vec<Choice>, ImageError> {
     let json = |wrong| ImageError::content(what, ContentError::Json(wrong));
     let (mut found, mut named) = (Vec::new(), Vec::new());
@@ -160,7 +163,7 @@ fn choices(what: &str, index: &Fields<'_>, level: u8) -> Result<Vec<Choice>, Ima
     Ok(found.into_iter().map(|(_, choice)| choice).collect())
 }
 
-/// Platforms, for people.
+/// Formats platforms for an error message.
 fn shown(platforms: &[Platform]) -> String {
     let platforms: Vec<String> = platforms.iter().take(20).map(Platform::to_string).collect();
     if platforms.is_empty() { "nothing".to_owned() } else { platforms.join(", ") }

@@ -1,12 +1,12 @@
-//! Names of images. Owns the normal form of references; never talks to a registry.
+//! Names of images. Owns the normal form of references; never contacts a registry.
 //!
 //! | given | pulls | tag kept | digest kept |
 //! |---|---|---|---|
-//! | `busybox` | `docker.io/library/busybox:latest` | `docker.io/library/busybox:latest` | `docker.io/library/busybox@sha256:…` |
+//! | `a` | `docker.io/library/a:latest` | `docker.io/library/a:latest` | `docker.io/library/a@sha256:…` |
 //! | `host/a:1` | `host/a:1` | `host/a:1` | `host/a@sha256:…` |
 //! | `host/a@sha256:…`, `host/a:1@sha256:…` | by digest | none | `host/a@sha256:…` |
 //!
-//! The rules are those of Docker's references (distribution, `reference`), which every Kubernetes runtime has.
+//! The rules are those of Docker's references (distribution, `reference`), as in every Kubernetes runtime.
 
 use oci_client::Reference;
 
@@ -20,10 +20,10 @@ mod tests;
 /// Hexadecimal digits of a sha256.
 const DIGITS: usize = 64;
 
-/// Fewest digits of an image id that is cut short: `crictl images` shows 13.
+/// Fewest digits of a shortened image id: `crictl images` shows 13.
 const SHORTEST_ID: usize = 12;
 
-/// Letters of what is no name that an error shows.
+/// Most letters of an invalid name shown in an error.
 const SHOWN_MAX: usize = 512;
 
 /// A reference to pull, in normal form.
@@ -40,11 +40,11 @@ impl Name {
         })
     }
 
-    /// The name that an image gets from whoever has it, and so has a tag.
+    /// Parses a name given by a user to an image. It must have a tag.
     pub(crate) fn of_tag(name: &str) -> Result<Name, ImageError> {
         let parsed = Name::parse(name)?;
         if parsed.reference.digest().is_some() {
-            let reason = "the name of an image that is imported has a tag and no digest".to_owned();
+            let reason = "the name of an imported image has a tag and no digest".to_owned();
             return Err(ImageError::Name { name: name.to_owned(), reason });
         }
         Ok(parsed)
@@ -55,17 +55,17 @@ impl Name {
         format!("{}/{}", self.reference.registry(), self.reference.repository())
     }
 
-    /// The tag that the image will have; none if it is pulled by digest.
+    /// Returns the image's tag. `None` if it is pulled by digest.
     pub(crate) fn repo_tag(&self) -> Option<String> {
         self.reference.tag().map(|tag| format!("{}:{tag}", self.repository()))
     }
 
-    /// The digest name of a manifest in this repository.
+    /// Returns the digest name of a manifest in this repository.
     pub(crate) fn repo_digest(&self, digest: &str) -> String {
         format!("{}@{digest}", self.repository())
     }
 
-    /// The whole name, with tag or digest.
+    /// Returns the full name, with tag or digest.
     pub(crate) fn whole(&self) -> String {
         match self.reference.digest() {
             Some(digest) => self.repo_digest(digest),
@@ -74,7 +74,7 @@ impl Name {
     }
 }
 
-/// The normal form of a name. The error says which part is wrong.
+/// Converts a name to normal form. The error names the wrong part.
 fn reference(name: &str) -> Result<Reference, String> {
     if digest_hex(&format!("sha256:{name}")).is_ok() {
         return Err("it is the id of an image, and no name to pull".to_owned());
@@ -82,7 +82,7 @@ fn reference(name: &str) -> Result<Reference, String> {
     let Parts { registry, repository, tag, digest } = parts::split(name)?;
     let registry = registry.to_owned();
     match digest {
-        // Whoever has both means the digest.
+        // With both, the digest counts.
         Some(digest) if digest_hex(digest).is_ok() => {
             Ok(Reference::with_digest(registry, repository, digest.to_owned()))
         }
@@ -91,7 +91,8 @@ fn reference(name: &str) -> Result<Reference, String> {
     }
 }
 
-/// The whole name of the repository that a reference means, as `docker.io/library/busybox`: by it credentials are found.
+/// Returns the full name of a reference's repository, like `docker.io/library/busybox`. Credentials are found
+/// by it.
 ///
 /// # Errors
 /// [`ImageError::Name`].
@@ -99,7 +100,7 @@ pub fn repository(reference: &str) -> Result<String, ImageError> {
     Name::parse(reference).map(|name| name.repository())
 }
 
-/// The digits of a `sha256:` digest in lower case, which is also a safe file name.
+/// Returns the digits of a `sha256:` digest in lower case. They are also a safe file name.
 pub(crate) fn digest_hex(digest: &str) -> Result<&str, ContentError> {
     digest
         .strip_prefix("sha256:")
@@ -109,7 +110,7 @@ pub(crate) fn digest_hex(digest: &str) -> Result<&str, ContentError> {
         .ok_or_else(|| ContentError::DigestFormat(digest.chars().take(128).collect()))
 }
 
-/// The digits of an image id, whole or cut short, if `name` could be one.
+/// Returns the digits of an image id, whole or shortened, if `name` could be one.
 pub(crate) fn id_prefix(name: &str) -> Option<&str> {
     let (hex, shortest) = match name.strip_prefix("sha256:") {
         Some(hex) => (hex, 1),

@@ -1,7 +1,7 @@
 //! Extended headers of a tar archive (POSIX pax: records of `<length> <key>=<value>\n`). Owns their parsing.
 //!
-//! The record's length says where it ends, not the newline: the value of an extended attribute may hold any byte. An empty
-//! value takes back what a record before it has said (POSIX, `pax`), so that the entry's own header counts.
+//! The record's length marks its end, not the newline: the value of an extended attribute may hold any byte.
+//! An empty value cancels an earlier record (POSIX, `pax`), so the entry's own header counts again.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use runtime_erofs::Timestamp;
 
 use crate::sparse;
 
-/// The content of an extended header, which describes the entry after it.
+/// The content of an extended header. It describes the following entry.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Extended {
     pub(crate) path: Option<Vec<u8>>,
@@ -75,13 +75,13 @@ impl Extended {
     }
 }
 
-/// The first record, without length and newline, and what follows it.
+/// Returns the first record, without length and newline, and the rest.
 fn split_record(bytes: &[u8]) -> Result<(&[u8], &[u8]), String> {
     let space = bytes.iter().take(20).position(|byte| *byte == b' ').ok_or("a record without a length")?;
     let length =
         number(&bytes[..space]).and_then(|length| usize::try_from(length).ok()).ok_or("a bad length")?;
     if length < space + 2 || length > bytes.len() || bytes[length - 1] != b'\n' {
-        return Err(format!("a record whose length {length} is not its own"));
+        return Err(format!("a record with the wrong length {length}"));
     }
     Ok((&bytes[space + 1..length - 1], &bytes[length..]))
 }
@@ -101,7 +101,7 @@ fn time(value: &[u8]) -> Option<Timestamp> {
     let digits: String = fraction.chars().chain(std::iter::repeat('0')).take(9).collect();
     let nanoseconds: u32 = digits.parse().ok()?;
     if whole.starts_with('-') && nanoseconds > 0 {
-        // -1.25 s is 2 s before the epoch and 0.75 s after that.
+        // -1.25 s is 0.75 s after 2 s before the epoch.
         return Some(Timestamp {
             seconds: seconds.checked_sub(1)?,
             nanoseconds: 1_000_000_000 - nanoseconds,
@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// A record with its own length in front.
+    /// Builds a record, starting with its own length.
     fn record(key: &[u8], value: &[u8]) -> Vec<u8> {
         let body = key.len() + value.len() + 3;
         let mut length = body + 1;

@@ -1,10 +1,11 @@
-//! Platforms of images: which of them this node runs, under all their names. Owns the normal form, which is containerd's.
+//! Platforms of images: decides by all their names if this node can run them. Owns the normal form, the same
+//! as containerd's.
 
 use std::fmt;
 
 use crate::json::Fields;
 
-/// A platform in the words of the OCI image specification.
+/// A platform in the terms of the OCI image specification.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Platform {
     os: String,
@@ -13,7 +14,7 @@ pub(crate) struct Platform {
 }
 
 impl Platform {
-    /// Reads the fields of a config, or of an index's entry. Builders write other names, in any case.
+    /// Reads the fields of a config, or of an index's entry. Builders also use other names, in any case.
     pub(crate) fn read(fields: &Fields<'_>) -> Result<Platform, String> {
         let lower = |name| fields.text(name).map(|text| text.to_ascii_lowercase());
         let (mut os, mut architecture, variant) = (lower("os")?, lower("architecture")?, lower("variant")?);
@@ -28,7 +29,7 @@ impl Platform {
         Ok(Platform { os, architecture, variant })
     }
 
-    /// The same, but for this node where it says for which architecture it is not.
+    /// Returns the same platform, with this node's architecture if it names none.
     pub(crate) fn or_ours(mut self) -> Platform {
         if self.architecture.is_empty() {
             "amd64".clone_into(&mut self.architecture);
@@ -36,13 +37,13 @@ impl Platform {
         self
     }
 
-    /// Whether the image is for Linux, on whatever processor.
+    /// Returns true if the image is for Linux, on any processor.
     pub(crate) fn is_linux(&self) -> bool {
         self.os == "linux"
     }
 
-    /// How well the platform fits a node whose processor has this level: a higher one is better, and none does not fit. Programs of 32
-    /// bits run, too.
+    /// Ranks the platform for a processor of this level: higher is better. `None` does not fit. 32-bit
+    /// programs run too.
     pub(crate) fn rank(&self, level: u8) -> Option<u8> {
         let wanted = match (self.os.as_str(), self.architecture.as_str(), self.variant.as_str()) {
             ("linux", "386", _) => 0,

@@ -1,11 +1,12 @@
-//! The steps of one pull. Owns their order; each step is done by the module that it is named for.
+//! The steps of one pull. Owns their order; each step is in the module named after it.
 //!
 //! ```text
 //! source ► manifest (► manifests for linux/amd64) ► config ► [image there? ► names added, done]
-//!       ► layers that are not here, a few at a time: network ► hash ► disk and ► decompress ► hash ► archive ► tree, data
+//!       ► missing layers, few at once: network ► hash ► disk and ► decompress ► hash ► archive ► tree, data
 //!       ► all layers stacked in order ► image file ► renamed into place ► index written ► blobs removed
 //! ```
-//! A pull that fails at any step leaves blobs, whole or partial, and whole layers, which the next one finds.
+//! A pull failing at any step leaves complete or partial blobs, and complete layers. The next pull finds
+//! them.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -39,10 +40,10 @@ use crate::transfer::Sources;
 /// Layers in transfer at once, per pull; all pulls together have [`crate::store::LAYERS_AT_ONCE_MAX`].
 const LAYERS_AT_ONCE: usize = 3;
 
-/// Most documents that are looked at to find the manifest of one image.
+/// Most documents read to find the manifest of one image.
 const DOCUMENTS_MAX: usize = 32;
 
-/// Most indexes in each other.
+/// Most nested indexes.
 const DEPTH_MAX: usize = 4;
 
 pub(crate) struct Pull {
@@ -50,15 +51,15 @@ pub(crate) struct Pull {
     pub(crate) source: Arc<Source>,
     /// The image's name in errors.
     pub(crate) shown: String,
-    /// Names that the image gets.
+    /// The image's new names.
     pub(crate) names: Vec<Name>,
-    /// Whether the document of the image is one that a registry may have, so that the image has names by its digest, too.
+    /// Whether the image's document may be in a registry. The image then also has names by its digest.
     pub(crate) has_digest: bool,
     pub(crate) limits: Limits,
     pub(crate) progress: Progress,
 }
 
-/// Finds the hosts that serve a name.
+/// Finds the hosts of a name.
 pub(crate) async fn registry(
     name: Name,
     credentials: Option<Credentials>,
@@ -83,12 +84,12 @@ impl Pull {
         let store = Arc::clone(&self.store);
         let removing = blocking("removing blobs", move || store.remove_blobs(blobs));
         if let Err(error) = removing.await {
-            tracing::warn!(error = crate::error::chain(&error), "blobs of an image that is here are left");
+            tracing::warn!(error = crate::error::chain(&error), "unneeded blobs of an image are left");
         }
         Ok(listed)
     }
 
-    /// Makes the image, unless it is there, and adds the pull's name to it.
+    /// Creates the image unless it exists, and adds the pull's name to it.
     async fn make(&self, manifest: Manifest, digest: &str) -> Result<Listed, ImageError> {
         let parsed = step(span!("get the config"), self.config(&manifest)).await?;
         let (layers, diff_ids) = (manifest.layers.len(), parsed.diff_ids.len());
@@ -96,7 +97,7 @@ impl Pull {
             let what = format!("manifest {}", self.shown);
             return Err(ImageError::content(what, ContentError::LayerCount { layers, diff_ids }));
         }
-        // Each once: an image may have a layer twice.
+        // Each once, because an image may contain a layer twice.
         let mut seen = HashSet::new();
         let distinct: Vec<String> = parsed.diff_ids.iter().filter(|id| seen.insert(*id)).cloned().collect();
         let _pins = self.store.pin(distinct.clone());
@@ -145,8 +146,8 @@ impl Pull {
         step(span!("write the index"), blocking("writing the index", move || store.add(record))).await
     }
 
-    /// Gets the manifest for linux/amd64, and the digest of the document that the name itself means, which may be an
-    /// index.
+    /// Gets the manifest for linux/amd64, and the digest of the document named by the reference. This
+    /// document may be an index.
     async fn manifest(&self) -> Result<(Manifest, String), ImageError> {
         let what = format!("manifest {}", self.shown);
         let (bytes, digest) = self.source.manifest(None).await?;
@@ -156,11 +157,12 @@ impl Pull {
         }
     }
 
-    /// Gets the first manifest for this node. An index may hold others, and what it holds need not be what it says.
+    /// Gets the first manifest for this node. An index may contain others, and its contents may differ from
+    /// its claims.
     async fn choose(&self, choices: Vec<Choice>) -> Result<Manifest, ImageError> {
         let at =
             |choices: Vec<Choice>, depth: usize| choices.into_iter().rev().map(move |choice| (choice, depth));
-        // The last one is the next to be looked at.
+        // The last one is tried next.
         let mut open: Vec<(Choice, usize)> = at(choices, 1).collect();
         let (mut first_failure, mut documents) = (None, 0);
         while let Some((choice, depth)) = open.pop() {
@@ -176,7 +178,7 @@ impl Pull {
                 }
             }
             let found = match self.source.manifest(Some(&choice.digest)).await {
-                // Who saves an image may leave out what is for other nodes.
+                // A saved image may lack the parts for other nodes.
                 Err(missing @ ImageError::Missing { .. }) => {
                     first_failure.get_or_insert(missing);
                     continue;
@@ -192,7 +194,7 @@ impl Pull {
                 Ok(Document::Image(manifest)) if choice.is_named => {
                     return Ok(Manifest { chosen: Chosen::Index, ..manifest });
                 }
-                // Its config says for which platform it is.
+                // The config names its platform.
                 Ok(Document::Image(manifest)) => match self.config(&manifest).await {
                     Ok(_) => return Ok(manifest),
                     Err(error) => error,
@@ -208,7 +210,7 @@ impl Pull {
         Err(first_failure.unwrap_or(ImageError::Interrupted("choosing an image")))
     }
 
-    /// The image's config, of a platform that counts as [`Chosen`] says.
+    /// Gets the image's config, and checks its platform as required by [`Chosen`].
     async fn config(&self, manifest: &Manifest) -> Result<Parsed, ImageError> {
         let (descriptor, sources) = (&manifest.config, Sources::default());
         let parsed = loop {
@@ -234,7 +236,7 @@ impl Pull {
         config::parse(&descriptor.to_string(), &bytes)
     }
 
-    /// Makes the image's own file, and fills in the record what is known of it then.
+    /// Creates the image's own file, and fills in the resulting fields of the record.
     async fn build(
         &self,
         record: &mut Record,
@@ -255,7 +257,7 @@ impl Pull {
         removed.await.and(built)
     }
 
-    /// Makes the image's own file by way of files in `work`.
+    /// Creates the image's own file, with temporary files in `work`.
     async fn build_in(
         &self,
         work: &Path,
@@ -283,7 +285,7 @@ impl Pull {
         Ok(())
     }
 
-    /// Gets all layers, and stacks them. Blobs are numbered as in `distinct`.
+    /// Gets all layers and stacks them. Blobs are numbered as in `distinct`.
     async fn stack(
         &self,
         work: &Path,
@@ -293,7 +295,7 @@ impl Pull {
     ) -> Result<Stack, ImageError> {
         let budget = Arc::new(Budget::new(self.limits.unpacked_bytes));
         let ended = CancellationToken::new();
-        // The first layer that fails ends the transfers of all others.
+        // The first failing layer ends the transfers of all others.
         let _ended = ended.clone().drop_guard();
         let fetch = |number: usize, descriptor: Descriptor, diff_id: String| {
             let (store, source) = (Arc::clone(&self.store), Arc::clone(&self.source));
@@ -323,7 +325,7 @@ impl Pull {
                 }
             })
             .buffer_unordered(LAYERS_AT_ONCE);
-        // Layers come in any order, and are stacked in their own.
+        // Layers arrive in any order and are stacked in their own.
         let (mut stack, mut early, mut next) = (Stack::default(), BTreeMap::new(), 0);
         while let Some((number, layer)) = fetched.try_next().await? {
             early.insert(number, layer);

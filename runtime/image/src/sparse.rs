@@ -1,5 +1,5 @@
-//! Sparse files of an archive: which pieces of a file are stored, and which are holes. Owns the map's forms and their checks;
-//! the bytes are `archive.rs`'s.
+//! Sparse files of an archive: their stored pieces and their holes. Owns the map's forms and their checks.
+//! `archive.rs` has the bytes.
 //!
 //! | form | map |
 //! |---|---|
@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 use tar::{GnuExtSparseHeader, GnuSparseHeader};
 
-/// Most stored pieces of one file, each of which takes tens of bytes of memory.
+/// Most stored pieces of one file. Each takes tens of bytes of memory.
 pub(crate) const PIECES_MAX: usize = 1 << 18;
 
 /// Most digits of a number in a map: those of 2^64.
@@ -22,13 +22,13 @@ const DIGITS_MAX: usize = 20;
 /// A piece of a file's content, with its length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Piece {
-    /// Zeros that the archive does not hold.
+    /// Zeros not held in the archive.
     Hole(u64),
     /// Bytes of the archive.
     Stored(u64),
 }
 
-/// The place of a map that records announce.
+/// The place of a map announced by records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     InRecords,
@@ -48,7 +48,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Takes the record `GNU.sparse.<key>`. Keys that say the same in another way are passed over.
+    /// Takes the record `GNU.sparse.<key>`. Redundant keys are ignored.
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
         let one = || number(value).ok_or_else(|| wrong(value));
         match key {
@@ -73,7 +73,7 @@ impl Records {
         Ok(())
     }
 
-    /// Where the map is; none if the file is not sparse.
+    /// Returns the map's place. `None` if the file is not sparse.
     pub(crate) fn form(&self) -> Result<Option<Form>, String> {
         match (self.major, self.minor) {
             (None, None) if self.map.is_empty() => Ok(None),
@@ -113,7 +113,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Takes a block; returns whether the map is whole.
+    /// Takes a block. Returns true if the map is complete.
     pub(crate) fn add(&mut self, block: &[u8]) -> Result<bool, String> {
         for byte in block {
             if *byte != b'\n' {
@@ -140,7 +140,7 @@ impl Lines {
     }
 }
 
-/// The pieces of a file of `size` bytes, of which `stored` are in the archive.
+/// Returns the pieces of a file of `size` bytes, with `stored` bytes in the archive.
 pub(crate) fn pieces(map: &[u64], size: u64, stored: u64) -> Result<VecDeque<Piece>, String> {
     bounded(map.len() / 2)?;
     let (pairs, []) = map.as_chunks::<2>() else { return Err("a sparse map without order".to_owned()) };

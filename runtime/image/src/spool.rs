@@ -1,11 +1,11 @@
-//! The files of an archive that somebody imports, on the disk until its images are made. Owns what is taken from such an archive
-//! and how much; what the files mean is looked at by `import.rs`.
+//! The files of an imported archive, on disk until its images are created. Owns the accepted contents and
+//! their limits. `import.rs` interprets the files.
 //!
 //! ```text
 //!   client ──► queue ──► [decompress] ──► archive ──► tmp/<import>/<number>    each file, hashed as it comes
 //! ```
-//! No file has its name from the archive, so no name can lead anywhere. The directory goes with the import, however that ends, and where
-//! the daemon is killed, the next one's start clears it with all of `tmp`.
+//! No file takes its name from the archive, so no name can point outside. The directory is removed with the
+//! import, however it ends. If the daemon is killed, the next start clears it with all of `tmp`.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -29,16 +29,18 @@ use crate::manifest::Descriptor;
 use crate::name::digest_hex;
 use crate::progress::Progress;
 
-/// Most entries of an archive: a hundred images of a hundred layers, with three files for each layer, as old archives have them.
+/// Most entries of an archive: a hundred images of a hundred layers, with three files per layer as in old
+/// archives.
 const ENTRIES_MAX: usize = 32 * 1024;
 
-/// Longest path in an archive, in bytes; all paths are in memory. The longest honest ones are those of blobs.
+/// Longest path in an archive, in bytes, because all paths are in memory. The longest honest ones are those
+/// of blobs.
 const PATH_BYTES_MAX: usize = 512;
 
-/// Most links from one to the next. Archives have links to layers, and none to links.
+/// Most consecutive links. Archives have links to layers, but none to links.
 const LINKS_MAX: usize = 4;
 
-/// Most bytes behind an archive's end: archivers fill up their last block, which has 10 KiB as a rule.
+/// Most bytes after an archive's end. Archivers fill up their last block, usually of 10 KiB.
 const TRAILER_BYTES_MAX: u64 = 1 << 20;
 
 /// Bytes of the buffer between two steps.
@@ -85,10 +87,10 @@ impl Spool {
         Ok(Spool { directory, entries, by_digest, taken: 0, limits: limits.clone() })
     }
 
-    /// Takes a whole archive into files below `temporary`. Blocks on the client and on the disk.
+    /// Stores a whole archive in files below `temporary`. Blocks on the client and on the disk.
     ///
     /// # Errors
-    /// The archive is broken or hostile, the client broke off, or the disk cannot take the archive.
+    /// The archive is broken or hostile, the client broke off, or the disk is too small for the archive.
     pub(crate) fn receive(
         temporary: &Path,
         input: mpsc::Receiver<io::Result<Bytes>>,
@@ -136,7 +138,7 @@ impl Spool {
             }
             self.entries.insert(path, kept);
         }
-        // A compressed archive has its checksum at its end.
+        // A compressed archive has its checksum at the end.
         let mut rest = archive.into_inner().take(TRAILER_BYTES_MAX + 1);
         match io::copy(&mut rest, &mut io::sink()).map_err(undecompressed)? {
             count if count > TRAILER_BYTES_MAX => {
@@ -146,7 +148,7 @@ impl Spool {
         }
     }
 
-    /// Takes the present entry's content into file `number`.
+    /// Stores the current entry's content in file `number`.
     fn take<R: Read>(
         &self,
         archive: &mut Archive<R>,
@@ -159,7 +161,7 @@ impl Spool {
             return Err(ImageError::content(what, ContentError::Limit { size, unit: "bytes", limit }));
         }
         let directory = self.directory.get().path();
-        // As much again for what all layers unpack to.
+        // The same size again for the unpacked layers.
         free::has(directory, size.saturating_mul(2).saturating_add(self.taken))?;
         let to = directory.join(number.to_string());
         pass(Point::ImageBlobOpen).map_err(ImageError::disk("creating", &to))?;
@@ -184,7 +186,7 @@ impl Spool {
         }
     }
 
-    /// The file of this path, or behind a link of this path.
+    /// Finds the file at this path, also through links.
     pub(crate) fn file(&self, path: &str) -> Result<&Spooled, ImageError> {
         let missing = || ImageError::Missing { what: format!("file \"{}\"", path.escape_default()) };
         let mut at = normal(b"", path.as_bytes()).ok_or_else(missing)?;
@@ -197,7 +199,7 @@ impl Spool {
         Err(missing())
     }
 
-    /// The document at this path; none where there is none.
+    /// Reads the document at this path. `None` if absent.
     pub(crate) async fn document(&self, path: &'static str) -> Result<Option<Bytes>, ImageError> {
         match self.file(path) {
             Ok(file) => self.read(file, path).await.map(Some),
@@ -205,7 +207,7 @@ impl Spool {
         }
     }
 
-    /// The document of this digest.
+    /// Reads the document with this digest.
     pub(crate) async fn document_of(&self, digest: &str, what: &str) -> Result<Bytes, ImageError> {
         let file = self.by_digest.get(digest).ok_or_else(|| ImageError::Missing { what: what.to_owned() })?;
         self.read(file, what).await
@@ -225,7 +227,7 @@ impl Spool {
         .await
     }
 
-    /// The path of the file that is this blob, and as long as its descriptor says.
+    /// Returns the path of this blob's file, if its length matches the descriptor.
     pub(crate) fn blob(&self, descriptor: &Descriptor) -> Result<PathBuf, ImageError> {
         let what = descriptor.to_string();
         let Some(file) = self.by_digest.get(&descriptor.digest) else {
@@ -243,7 +245,7 @@ impl Spool {
         }
     }
 
-    /// Removes the files, also while somebody has one of them open. Blocks on the disk.
+    /// Removes the files, even if some are still open. Blocks on the disk.
     pub(crate) fn clear(&self) {
         let directory = self.directory.get().path();
         if let Err(error) = pass(Point::ImageRemove).and_then(|()| fs::remove_dir_all(directory)) {
@@ -252,7 +254,7 @@ impl Spool {
     }
 }
 
-/// The path from the archive's root, without dots; none where the path is absolute or leads above the root.
+/// Returns the path from the archive's root, without dots. `None` if it is absolute or leads above the root.
 fn normal(from: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     if path.starts_with(b"/") {
         return None;
@@ -276,7 +278,7 @@ fn broken(ArchiveError { place, reason }: ArchiveError) -> ImageError {
     ImageError::content(WHAT, ContentError::Archive { place, reason })
 }
 
-/// For `map_err`, which gives the error away.
+/// For `map_err`, because it passes the error by value.
 #[expect(clippy::needless_pass_by_value, reason = "map_err gives the error away")]
 fn undecompressed(error: io::Error) -> ImageError {
     ImageError::content(WHAT, ContentError::Decompress(error.to_string()))
@@ -286,7 +288,7 @@ fn beyond(size: u64, unit: &'static str, limit: u64) -> ImageError {
     ImageError::content(WHAT, ContentError::Limit { size, unit, limit })
 }
 
-/// The client's bytes, in order. Remembers its failure, and reads nothing after that.
+/// The client's bytes, in order. Stores its failure, and reads nothing afterwards.
 struct Input<'a> {
     input: mpsc::Receiver<io::Result<Bytes>>,
     piece: Bytes,
@@ -317,7 +319,7 @@ impl Read for Input<'_> {
     }
 }
 
-/// A file whose bytes are hashed as they are written.
+/// A file hashing its bytes while they are written.
 struct Hashed {
     file: File,
     hash: Sha256,

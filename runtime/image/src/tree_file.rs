@@ -1,12 +1,12 @@
-//! A layer's tree on disk: its archive's entries, without the contents of files, in the archive's order. Owns the form
-//! of the file; never applies an entry to a tree, which `build.rs` does.
+//! A layer's tree on disk: its archive's entries in order, without the contents of files. Owns the form of
+//! the file. Never applies an entry to a tree; `build.rs` does.
 //!
 //! ```text
 //! magic │ version u32 │ entry, entry, …  │ Sizes: five u64 │ SHA-256 of all before it
 //!                       (postcard)         (little-endian)
 //! ```
-//! The file is read whole before its first entry is believed: a file that is cut off, altered or of another version is an
-//! error, and its layer is fetched again.
+//! The whole file is read and checked before its first entry is used. A truncated, altered or other-version
+//! file is an error, and its layer is fetched again.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Write};
@@ -20,21 +20,22 @@ use crate::verity::{self, VerityDigest};
 
 const MAGIC: &[u8; 8] = b"podvtree";
 
-/// Version of the entries' form, and of where a layer's contents lie in its data file. The number goes up with every change
-/// of either.
+/// Version of the entries' form, and of the layout of contents in the data file. Every change of either
+/// increases it.
 const VERSION: u32 = 1;
 
 const HEADER_BYTES: usize = MAGIC.len() + 4;
 const SIZES_BYTES: usize = 5 * 8;
 const SUM_BYTES: usize = 32;
 
-/// Most bytes of an entry beside its names and attributes: numbers of at most ten bytes, fewer than twenty of them.
+/// Most bytes of an entry besides its names and attributes: fewer than twenty numbers of at most ten bytes.
 const ENTRY_BYTES_MAX: usize = 200;
 
-/// Most bytes of a tree: what a layer within the bounds of an image can have.
+/// Most bytes of a tree: the largest possible layer within an image's limits.
 const TREE_BYTES_MAX: u64 = (MAX_METADATA_BYTES + MAX_NODES * ENTRY_BYTES_MAX) as u64;
 
-/// How much a layer has, by which it counts against an image's bounds whether it is unpacked for that image or was here.
+/// The size of a layer. It counts against an image's limits, whether the layer was unpacked for this image or
+/// already here.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
     /// Entries of the archive.
@@ -43,7 +44,7 @@ pub(crate) struct Sizes {
     pub(crate) names: u64,
     /// Bytes of the uncompressed archive and of sparse files' holes.
     pub(crate) unpacked: u64,
-    /// Bytes of the data file that hold contents, a multiple of 4 KiB.
+    /// Bytes of contents in the data file, a multiple of 4 KiB.
     pub(crate) content: u64,
 }
 
@@ -57,7 +58,7 @@ impl Sizes {
         bytes
     }
 
-    /// The sizes, and the bytes of all entries.
+    /// Returns the sizes, and the bytes of all entries.
     fn decode(bytes: &[u8]) -> Option<(Sizes, u64)> {
         let mut numbers =
             bytes.chunks_exact(8).filter_map(|one| Some(u64::from_le_bytes(one.try_into().ok()?)));
@@ -76,7 +77,7 @@ pub(crate) struct TreeWriter {
 }
 
 impl TreeWriter {
-    /// Begins a tree in an empty file.
+    /// Starts a tree in an empty file.
     pub(crate) fn new(file: File) -> io::Result<TreeWriter> {
         let mut writer =
             TreeWriter { out: BufWriter::new(file), sum: Sha256::new(), body: 0, buffer: Vec::new() };
@@ -95,7 +96,7 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Ends the tree, and returns its file and length.
+    /// Ends the tree. Returns its file and length.
     pub(crate) fn finish(mut self, sizes: &Sizes) -> io::Result<(File, u64)> {
         let ending = sizes.encode(self.body);
         self.put(&ending)?;
@@ -111,7 +112,7 @@ impl TreeWriter {
     }
 }
 
-/// A tree that was read and whose checksum is right.
+/// A tree with a verified checksum.
 pub(crate) struct TreeFile {
     bytes: Vec<u8>,
     pub(crate) sizes: Sizes,
@@ -124,10 +125,10 @@ impl std::fmt::Debug for TreeFile {
 }
 
 impl TreeFile {
-    /// Reads the tree at `path`, which is the file that was stored with this digest, if it has one.
+    /// Reads the tree at `path`, and checks its stored digest, if any.
     ///
     /// # Errors
-    /// [`ImageError::Disk`], also for a file that is damaged or another one ([`is_damage`]).
+    /// [`ImageError::Disk`], also for a damaged or replaced file ([`is_damage`]).
     pub(crate) fn read_stored(path: &Path, stored: Option<&VerityDigest>) -> Result<TreeFile, ImageError> {
         let failed = ImageError::disk("reading", path);
         let read = || {
@@ -167,7 +168,8 @@ impl TreeFile {
         }
     }
 
-    /// The entries, in order. After the last one, or the first that cannot be read, [`Entries::end`] says which it was.
+    /// Returns the entries, in order. Iteration stops after the last one or at the first unreadable one.
+    /// [`Entries::end`] distinguishes the two.
     pub(crate) fn entries(&self) -> Entries<'_> {
         let end = self.bytes.len() - SIZES_BYTES - SUM_BYTES;
         Entries { rest: &self.bytes[HEADER_BYTES..end], left: self.sizes.entries, failure: None }
@@ -183,7 +185,7 @@ pub(crate) struct Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// Whether all entries were read and nothing is behind them.
+    /// Checks that all entries were read and nothing follows them.
     pub(crate) fn end(self) -> io::Result<()> {
         match (self.failure, self.left, self.rest.len()) {
             (None, 0, 0) => Ok(()),
@@ -218,7 +220,7 @@ fn damaged(reason: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason)
 }
 
-/// Whether a tree is missing or damaged, so that its layer must be fetched again.
+/// Returns true if a tree is missing or damaged. Its layer must then be fetched again.
 pub(crate) fn is_damage(error: &ImageError) -> bool {
     let kinds = [io::ErrorKind::InvalidData, io::ErrorKind::NotFound];
     matches!(error, ImageError::Disk { source, .. } if kinds.contains(&source.kind()))

@@ -1,5 +1,5 @@
-//! Spreads the stored bytes of a sparse file over its pieces. Owns the way from a header to the map; the map's forms are in
-//! `sparse.rs`.
+//! Maps the stored bytes of a sparse file to its pieces. Owns the way from a header to the map; `sparse.rs`
+//! has the map's forms.
 
 use std::io::Read;
 
@@ -9,7 +9,7 @@ use super::{Archive, ArchiveError, BLOCK};
 use crate::sparse::{self, Form, Lines};
 
 impl<R: Read> Archive<R> {
-    /// Gives the present file, of which `stored` bytes are in the archive, its holes, if it has any.
+    /// Adds the holes to the current file, if it is sparse. The archive holds `stored` bytes of it.
     pub(super) fn spread(
         &mut self,
         header: &Header,
@@ -48,7 +48,7 @@ impl<R: Read> Archive<R> {
         Ok(())
     }
 
-    /// Reads the map that stands before a sparse file's content.
+    /// Reads the map at the start of a sparse file's content.
     fn read_map(&mut self) -> Result<Vec<u64>, ArchiveError> {
         let (mut lines, mut block, mut whole) = (Lines::default(), [0; BLOCK], false);
         while !whole {

@@ -1,5 +1,6 @@
-//! The images of an archive of `docker save` (moby `image/spec/v1.2.md`, "Combined Image JSON + Filesystem Changeset Format"): a
-//! list of images, each with the paths of its config and of its layers. Such an image has no manifest, and gets one here.
+//! The images of a `docker save` archive (moby `image/spec/v1.2.md`, "Combined Image JSON + Filesystem
+//! Changeset Format"): a list of images, each with the paths of its config and layers. Such an image has no
+//! manifest, so one is created here.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -11,7 +12,7 @@ use crate::json::Json;
 use crate::name::Name;
 use crate::spool::Spool;
 
-/// Media types of the manifest that is made here. A layer's first bytes say how it is compressed.
+/// Media types of the created manifest. A layer's compression is detected from its first bytes.
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
@@ -20,7 +21,7 @@ const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 #[derive(Debug)]
 struct Listed {
     config: String,
-    /// None for an image that was saved by its id.
+    /// Empty for an image saved by its id.
     repo_tags: Vec<String>,
     layers: Vec<String>,
 }

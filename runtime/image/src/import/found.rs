@@ -1,4 +1,4 @@
-//! One image of an archive, before its layers are looked at.
+//! One image of an archive, before its layers are read.
 
 use bytes::Bytes;
 
@@ -8,10 +8,10 @@ use crate::name::Name;
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     pub(super) names: Vec<Name>,
-    /// The manifest or index that is the image, and its digest.
+    /// The image's manifest or index, and its digest.
     pub(super) document: Bytes,
     pub(super) digest: String,
-    /// Whether the document is as its author has written it, so that registries know its digest, too.
+    /// Whether the document is the author's original. Registries then know its digest too.
     pub(super) is_original: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The images of an OCI image layout (image-spec, `image-layout.md`): those that its index names. Descriptors of one name are
-//! variants of one image.
+//! The images of an OCI image layout (image-spec, `image-layout.md`): those named by its index. Descriptors
+//! with the same name are variants of one image.
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -11,16 +11,16 @@ use crate::error::{ContentError, ImageError};
 use crate::name::{Name, digest_hex};
 use crate::spool::Spool;
 
-/// The version of layouts that there is (`imageLayoutVersion`), up to its second part.
+/// The supported version of layouts (`imageLayoutVersion`), up to its second part.
 const MAJOR: &str = "1.";
 
-/// The annotation with an image's whole name (containerd; docker save since 25).
+/// The annotation with an image's full name (containerd; docker save since 25).
 const WHOLE_NAME: &str = "io.containerd.image.name";
 
-/// The annotation with an image's name, or with its tag alone (image-spec, `annotations.md`).
+/// The annotation with an image's name, or only with its tag (image-spec, `annotations.md`).
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
-/// Media type of an index that is made here.
+/// Media type of a created index.
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 #[derive(Deserialize)]
@@ -59,16 +59,16 @@ pub(super) async fn images(spool: &Spool, index: &[u8]) -> Result<Vec<Found>, Im
 
 type Named = (Option<Name>, Vec<Value>);
 
-/// The descriptors by the names of their images, in the index's order.
+/// Groups the descriptors by image name, in the index's order.
 fn by_name(descriptors: Vec<Value>) -> Result<Vec<Named>, ImageError> {
     let mut groups: Vec<Named> = Vec::new();
     for descriptor in descriptors {
         let name = name(&descriptor)?;
         let whole = |name: &Option<Name>| name.as_ref().map(Name::whole);
         match groups.iter_mut().find(|(known, _)| whole(known) == whole(&name)) {
-            // The image again, and no variant of it.
+            // The same image again, not a variant of it.
             Some((_, group)) if group.iter().any(|known| known["digest"] == descriptor["digest"]) => {}
-            // Without a name nothing says that two belong together but that both say for what they are.
+            // Descriptors without a name belong together only if both declare a platform.
             Some((known, group)) if known.is_some() || has_platforms(group, &descriptor) => {
                 group.push(descriptor);
             }
@@ -82,14 +82,14 @@ fn has_platforms(group: &[Value], descriptor: &Value) -> bool {
     group.iter().chain([descriptor]).all(|one| one["platform"].is_object())
 }
 
-/// The whole name of a descriptor's image; none where it has a tag alone, or nothing.
+/// Returns the full name of a descriptor's image. `None` if it has only a tag, or nothing.
 fn name(descriptor: &Value) -> Result<Option<Name>, ImageError> {
     let annotation = |key: &str| descriptor["annotations"][key].as_str().filter(|text| !text.is_empty());
     let is_whole = |text: &&str| text.contains(['/', ':']);
     annotation(WHOLE_NAME).or(annotation(REF_NAME).filter(is_whole)).map(Name::parse).transpose()
 }
 
-/// The image of one descriptor, whose document is in the layout.
+/// Reads the image of one descriptor. Its document is in the layout.
 async fn original(spool: &Spool, descriptor: &Value, names: Vec<Name>) -> Result<Found, ImageError> {
     let digest = descriptor["digest"].as_str().unwrap_or_default();
     digest_hex(digest).map_err(|wrong| ImageError::content("index.json", wrong))?;
@@ -107,7 +107,7 @@ async fn original(spool: &Spool, descriptor: &Value, names: Vec<Name>) -> Result
     }
 }
 
-/// The image of several descriptors, with an index of them that is made here.
+/// Builds the image of several descriptors, with a new index of them.
 fn joined(descriptors: &[Value], names: Vec<Name>) -> Found {
     let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": descriptors }).to_string();
     let digest = format!("sha256:{}", hex::encode(Sha256::digest(&index)));

@@ -108,7 +108,7 @@ fn what_is_not_an_image_is_refused_by_name() {
         (&good.replace(DIGEST, "sha256:/etc"), "not a sha256 digest"),
         (
             &good.replace(CONFIGS[0], "application/wasm"),
-            "an artifact, whose config has the media type \"application/wasm\"",
+            "an artifact and not an image to run: its config has the media type \"application/wasm\"",
         ),
     ] {
         let refused = parsed(text).unwrap_err();

@@ -1,11 +1,11 @@
-//! The parts of a reference: `registry/repository:tag@digest`. Owns the rules of Docker's references, which decide whether a first
-//! part is a registry, and what is in each part. Digests are looked at by whoever asks for the parts.
+//! The parts of a reference: `registry/repository:tag@digest`. Owns the rules of Docker's references: they
+//! decide if a first part is a registry, and the allowed letters of each part. Callers check the digests.
 
 /// The registry of names without one, and its older name.
 const DOCKER_HUB: &str = "docker.io";
 const DOCKER_HUB_OLD: &str = "index.docker.io";
 
-/// Letters of a repository's whole name, and of a tag.
+/// Most letters of a full repository name, and of a tag.
 const REPOSITORY_MAX: usize = 255;
 const TAG_MAX: usize = 128;
 
@@ -15,11 +15,11 @@ pub(super) struct Parts<'a> {
     pub(super) registry: &'a str,
     pub(super) repository: String,
     pub(super) tag: Option<&'a str>,
-    /// As it is in the name.
+    /// The digest, unchanged.
     pub(super) digest: Option<&'a str>,
 }
 
-/// The parts of a name. The error says which one is wrong.
+/// Splits a name into its parts. The error names the wrong one.
 pub(super) fn split(name: &str) -> Result<Parts<'_>, String> {
     let (named, digest) = match name.split_once('@') {
         Some((named, digest)) => (named, Some(digest)),
@@ -41,7 +41,7 @@ pub(super) fn split(name: &str) -> Result<Parts<'_>, String> {
     Ok(Parts { registry, repository, tag, digest })
 }
 
-/// The registry of a name, and the rest. A first part is a registry where it can be nothing else.
+/// Splits the registry off a name. A first part is a registry if it can be nothing else.
 fn registry(named: &str) -> (&str, &str) {
     let is_registry = |first: &str| {
         first == "localhost"
@@ -92,7 +92,7 @@ fn check_path(path: &str) -> Result<(), String> {
     }
 }
 
-/// Whether a part of a path is letters and digits, with one separator between two of them.
+/// Returns true if a part of a path consists of letters and digits, with single separators between them.
 fn is_component(part: &str) -> bool {
     let is_plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
     let is_separator =
