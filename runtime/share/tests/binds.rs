@@ -19,14 +19,14 @@ use runtime_share::{
 
 const NONE: Option<&str> = None;
 
-/// A host: a shared directory, a volume with a filesystem mounted below it, and a thread with the shared directory as
-/// its root.
+/// A host: a shared directory, a volume with a filesystem mounted below it, and a thread with the shared
+/// directory as its root.
 struct Host {
     dir: tempfile::TempDir,
     vmm: Vmm,
 }
 
-/// A thread that stands for a VMM: the shared directory is its root. Dropping this ends the thread.
+/// A thread acting as a VMM: its root is the shared directory. Dropping this ends the thread.
 struct Vmm {
     thread: u32,
     _end: Sender<()>,

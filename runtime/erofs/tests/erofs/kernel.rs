@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A loop mount that is gone when this is dropped.
+/// A loop mount, unmounted when dropped.
 pub(crate) struct Mount(pub(crate) PathBuf);
 
 impl Mount {
@@ -33,7 +33,7 @@ impl Drop for Mount {
     }
 }
 
-/// Checks the image with `fsck.erofs`, where that is installed.
+/// Checks the image with `fsck.erofs`, if installed.
 pub(crate) fn fsck(image: &Path) {
     match Command::new("fsck.erofs").arg(image).output() {
         Ok(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),

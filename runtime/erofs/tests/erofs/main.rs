@@ -1,4 +1,4 @@
-//! Images that the kernel mounts. Needs root and EROFS; `kernel` is what the files share.
+//! Images mounted by the kernel. Needs root and EROFS; the files share `kernel`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 

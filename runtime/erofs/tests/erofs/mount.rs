@@ -1,7 +1,7 @@
 //! Random trees, written, mounted by the kernel and read back. Owns the comparison of a tree with a mount.
 //!
-//! Needs root, a loop device and EROFS in the kernel; says so and passes where they are missing. `fsck.erofs` is a
-//! second opinion where it is installed.
+//! Needs root, a loop device and EROFS in the kernel. Prints a note and passes without them. If `fsck.erofs`
+//! is installed, it gives a second opinion.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -149,7 +149,7 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
-/// Layers of the random files, which are dealt out to so many of them in order, and what a mount must show.
+/// Distributes the random files to this many layers in order, and returns the layers and the expected mount.
 fn layers_of(files: Vec<Made>, count: usize) -> (Vec<MadeLayer>, BTreeMap<Vec<u8>, Expected>) {
     let (mut layers, mut expected) = (Vec::new(), BTreeMap::new());
     let mut directories: Vec<Vec<u8>> = vec![Vec::new()];
@@ -236,7 +236,7 @@ fn check_attributes(path: &Path, expected: &Expected, names: u64) {
     let wanted: BTreeSet<Vec<u8>> = attributes.xattrs.keys().cloned().collect();
     assert_eq!(listed, wanted, "attributes of {path:?}");
     for (name, value) in &attributes.xattrs {
-        // Linux lets nobody read a user attribute of anything but files and directories (`xattr_permission`).
+        // Linux allows user attributes only on files and directories (`xattr_permission`).
         if name.starts_with(b"user.") && !matches!(expected.kind, Kind::File(_) | Kind::Directory) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Archives made by the `tar` crate, read back; and archives that are broken.
+//! Archives written by the `tar` crate and read back, and broken archives.
 
 use proptest::prelude::*;
 
@@ -155,7 +155,7 @@ fn what_is_not_supported_is_named() {
     }
 }
 
-/// The archive that GNU tar makes of a file with holes, and the file's content.
+/// Returns GNU tar's archive of a file with holes, and the file's content.
 fn sparse(format: &[&str]) -> (Vec<u8>, Vec<u8>) {
     use std::os::unix::fs::FileExt;
     let dir = tempfile::tempdir().unwrap();

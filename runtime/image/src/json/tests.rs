@@ -1,4 +1,4 @@
-//! How documents are read that Go would read the same way, and those that it would refuse.
+//! Documents read as Go reads them, and documents refused by Go.
 
 use proptest::prelude::*;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Manifests and indexes of every kind, and what is neither.
+//! Manifests and indexes of every kind, and documents of neither kind.
 
 use super::*;
 
@@ -116,7 +116,7 @@ fn what_is_not_an_image_is_refused_by_name() {
     }
 }
 
-/// An index of these platforms, whose digests are a digit each, from 1 on; what is chosen of them on this level.
+/// Builds an index of these platforms with one-digit digests, from 1, and returns the choice for this level.
 fn chosen(platforms: &[&str], level: u8) -> Result<String, String> {
     let entries = platforms.iter().zip('1'..).map(|(platform, digit)| {
         let mut entry = serde_json::json!({

@@ -1,4 +1,4 @@
-//! Names in all forms, and what is none.
+//! Names in all valid forms, and invalid ones.
 
 use super::*;
 

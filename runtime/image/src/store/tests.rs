@@ -182,7 +182,7 @@ fn a_start_that_finds_an_image_without_a_file_drops_it_and_the_layers_that_it_al
     // As after a kill between the file's removal and the index.
     fs::remove_file(store.image_path(&id('b')).unwrap()).unwrap();
     file(&store.data_path(&id('3')).unwrap(), 4096);
-    // A tree is for the next image: those that are here do without.
+    // A tree is needed only by the next image. Existing images do without it.
     fs::remove_file(store.tree_path(&id('1')).unwrap()).unwrap();
     drop(store);
     let store = open(directory.path());
@@ -306,7 +306,7 @@ fn a_layer_that_comes_again_keeps_the_contents_that_images_name() {
 
 #[test]
 fn a_file_that_is_not_the_one_that_was_stored_is_not_given_to_a_guest_and_its_image_is_dropped_by_a_start() {
-    // Of a file system that seals files; here nothing is sealed, so that each such file is another one.
+    // As on a file system with fs-verity. Here nothing is sealed, so each such file counts as replaced.
     let digest = || Some(crate::verity::VerityDigest("7".repeat(64)));
     for is_own in [true, false] {
         let directory = tempfile::tempdir().unwrap();
@@ -398,7 +398,7 @@ fn an_index_that_cannot_be_read_is_not_thrown_away() {
     }
 }
 
-/// Makes the index's next file a pipe, so that a writer waits for a reader as it would wait for a frozen disk.
+/// Makes the index's next file a pipe, so a writer waits for a reader as for a frozen disk.
 fn freeze(directory: &Path) -> PathBuf {
     let new = directory.join("images.new");
     nix::unistd::mkfifo(&new, nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -438,8 +438,8 @@ fn readers_do_not_wait_for_a_disk_that_does_not_answer() {
 
 #[test]
 fn a_kill_between_any_two_steps_leaves_whole_images_and_nothing_else() {
-    // Files that are there when the daemon is killed, beside those of an image with layer 2: whether the index names the
-    // image, and whether the image is there afterwards.
+    // The files missing at the kill, besides those of an image with layer 2; whether the index names the
+    // image; and whether the image is there afterwards.
     let own = |store: &Store| store.image_path(&id('a')).unwrap();
     let data = |store: &Store| store.data_path(&id('1')).unwrap();
     let tree = |store: &Store| store.tree_path(&id('1')).unwrap();

@@ -1,4 +1,4 @@
-//! Access to registries: tokens of callers and of registries, and hosts that want fewer requests.
+//! Access to registries: tokens of callers and of registries, and busy hosts.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,13 +12,13 @@ fn reference(server: &Server) -> String {
     format!("{}/t:1", server.address)
 }
 
-/// A 401 that names a service for tokens.
+/// A 401 naming a token service.
 fn challenge(address: &str, more: &str) -> Reply {
     let value = format!("Bearer realm=\"http://{address}/token\",service=\"s\"{more}");
     reply(401, "{}").with("www-authenticate", value)
 }
 
-/// Serves the image to those who have this token, and tokens to those who bring `proof`.
+/// Serves the image to holders of this token, and tokens to requests with `proof`.
 fn guarded<P: Fn(&Request) -> bool + Send + Sync>(
     address: &str,
     token: &'static str,

@@ -89,7 +89,7 @@ pub(crate) fn layout(layers: &[Layer], name: Option<&str>) -> Files {
     layers.iter().fold(files, |files, layer| files.blob(layer.bytes.clone()))
 }
 
-/// An archive as `docker save` writes it, with a link in the place of a layer that is there already.
+/// A `docker save` archive, with a link in place of a repeated layer.
 pub(crate) fn saved(layers: &[Layer], tags: Option<&[&str]>) -> Layer {
     let hex = |at: usize| format!("{at:064x}");
     let mut tar = Layer::builder();
@@ -116,7 +116,7 @@ pub(crate) fn decompressed(layer: &Layer) -> Vec<u8> {
     plain
 }
 
-/// Imports an archive that comes in pieces.
+/// Imports an archive arriving in pieces.
 pub(crate) async fn import(
     node: &Node,
     archive: &[u8],

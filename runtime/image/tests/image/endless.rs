@@ -1,4 +1,4 @@
-//! A registry whose bodies do not end, or grow when they are decoded: HTTP made here, byte by byte.
+//! A registry with bodies that do not end, or grow when they are decoded: raw HTTP, byte by byte.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use tests_registry::digest_of;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// More than sockets hold of what nobody reads.
+/// More unread bytes than sockets hold.
 const SOCKETS_BYTES: u64 = 64 << 20;
 
 /// The body of an answer.
 #[derive(Clone)]
 enum Body {
     Whole(Vec<u8>),
-    /// Pieces without end. The header may announce a length that nothing keeps to.
+    /// Endless pieces. The header may announce a length, but nothing keeps to it.
     Endless,
     /// A beginning, and then silence.
     Silent,
@@ -47,7 +47,7 @@ fn endless(path: &'static str, status: &'static str) -> Answer {
 
 struct Fake {
     address: String,
-    /// Bytes of bodies that were sent.
+    /// Bytes of sent bodies.
     sent: Arc<AtomicU64>,
 }
 
@@ -69,7 +69,7 @@ impl Fake {
         format!("{}/t:1", self.address)
     }
 
-    /// Asserts that the client has hung up, rather than read on.
+    /// Asserts that the client has hung up and does not read on.
     fn assert_bounded(&self) {
         let sent = self.sent.load(Ordering::SeqCst);
         assert!(sent < SOCKETS_BYTES, "{sent} bytes were taken");
@@ -78,7 +78,7 @@ impl Fake {
 
 async fn serve(mut stream: TcpStream, answers: Arc<Vec<Answer>>, sent: Arc<AtomicU64>) {
     let Some(head) = read_head(&mut stream).await else { return };
-    // With a space behind it, by which an answer may ask for the whole path.
+    // With a trailing space. An answer can use it to match the whole path.
     let path = format!("{} ", head.split(' ').nth(1).unwrap_or_default());
     let known = answers.iter().find(|answer| path.starts_with(answer.path)).cloned();
     let empty = answer("", "200 OK", "content-length: 0\r\n", Body::Whole(Vec::new()));
@@ -238,7 +238,7 @@ async fn a_silent_body_is_given_up() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_is_asked_for_with_scope_and_service() {
-    // Which paths are answered says what was asked for.
+    // The answered paths show the request's parameters.
     let token = r#"{"access_token":"abc","expires_in":300}"#;
     let fake = Fake::start(|address| {
         vec![

@@ -1,4 +1,5 @@
-//! Registries that send a client in circles, and layers that are far larger than they look. HTTP on loopback, made here.
+//! Registries sending a client in circles, and layers far larger than they look. HTTP on loopback, without a
+//! real registry.
 
 use std::fs;
 use std::io::{Read, repeat};
@@ -9,7 +10,7 @@ use runtime_image::{ContentError, ImageErrorKind, Limits};
 use serde_json::json;
 use tests_registry::{Layer, digest_of};
 
-/// More requests than any pull has a reason for that gets nowhere: some redirects for each try, and a few tries.
+/// More requests than any failing pull needs: some redirects for each try, and a few tries.
 const REQUESTS_MAX: usize = 100;
 
 fn redirect(to: &str) -> Reply {
@@ -81,7 +82,7 @@ async fn redirects_to_ever_new_places_end_and_say_so() {
     assert!(server.paths().len() < REQUESTS_MAX);
 }
 
-/// The most memory that this process ever had, in bytes.
+/// The process's peak memory in bytes.
 fn memory_max() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();

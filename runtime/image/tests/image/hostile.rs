@@ -1,5 +1,5 @@
-//! A registry that misbehaves on the wire: a few lines of HTTP on loopback, made here, that no real registry would
-//! answer with. Needs nothing installed.
+//! A registry misbehaving on the wire: a few lines of HTTP on loopback, never sent by a real registry. Needs
+//! nothing installed.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -123,7 +123,7 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     };
     let length = body.len();
     let head = format!("HTTP/1.1 {status}\r\n{place}content-length: {length}\r\nconnection: close\r\n\r\n");
-    // The other side may have hung up: that is its business.
+    // The other side may have hung up. This is its own business.
     let _ = stream.write_all(head.as_bytes()).await;
     let _ = stream.write_all(&body[..cut.unwrap_or(body.len())]).await;
     let _ = stream.shutdown().await;
@@ -231,7 +231,7 @@ async fn an_image_that_no_disk_takes_is_refused_before_anything_is_fetched() {
     });
     let refused = node.pull(&fake.reference()).await.unwrap_err();
     assert_eq!(refused.kind(), ImageErrorKind::Full);
-    // Each layer's blob, and what it unpacks to.
+    // Each layer's blob, and its unpacked contents.
     let expected = 2 * 127 * (32_u64 << 30);
     assert!(matches!(refused, ImageError::NoRoom { wanted, .. } if wanted == expected), "{refused}");
     assert!(fake.asked(&format!("blobs/{}", layers[0].digest())).is_empty());

@@ -16,7 +16,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tempfile::TempDir;
 use tokio_rustls::TlsAcceptor;
 
-/// A registry that no name server knows (RFC 6761).
+/// A registry unknown to every name server (RFC 6761).
 const NAME: &str = "registry.invalid/t:1";
 
 fn node_with_hosts(text: &str) -> (Node, TempDir) {
@@ -123,7 +123,7 @@ async fn a_proxy_of_the_environment_is_used_but_for_loopback() {
         return;
     }
     let proxy = Server::start(|_| below("http://registry.invalid/v2/t/")).await;
-    // The environment of a process cannot be changed safely, but that of another can.
+    // The environment of this process cannot be changed safely, but a child's can.
     let address = format!("http://{}", proxy.address);
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "a_proxy_of_the_environment_is_used_but_for_loopback"]);

@@ -46,7 +46,7 @@ async fn what_docker_save_writes_is_imported_with_its_names_and_its_links() {
     assert_eq!(images[0].repo_tags, ["docker.io/library/busybox:1", "r.example/b:2"]);
     assert!(images[0].repo_digests.is_empty(), "no registry has its manifest");
     holds_both_layers(&node, &images[0]);
-    // Saved by its id, and named by whoever imports it.
+    // Saved by its id, and named during the import.
     let nameless = saved(&layers, None);
     let images = import(&node, &nameless.bytes, Some("c:3")).await.unwrap();
     assert!(images[0].repo_tags.contains(&"docker.io/library/c:3".to_owned()), "{images:?}");

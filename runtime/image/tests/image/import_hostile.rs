@@ -1,5 +1,5 @@
-//! Archives that are hostile, broken or cut short, and clients that go away: a clear error each, and nothing is left. Needs nothing
-//! installed.
+//! Hostile, broken or truncated archives, and clients that disconnect: each gives a clear error and leaves
+//! nothing behind. Needs nothing installed.
 
 use std::io::{self, Write};
 
@@ -103,7 +103,7 @@ async fn wrong_digests_are_refused() {
         panic!("{error}")
     };
     assert_eq!((what, expected), (&format!("the archive's blob {expected}"), &layers[0].digest()));
-    // A layer that unpacks to something else than the config says.
+    // A layer with other contents than in the config.
     let mut wrong = layers.clone();
     wrong[0].diff_id = digest_of(b"other");
     let files = layout(&layers, None).blob(config(&wrong)).blob(manifest(&wrong)).without("index.json");
@@ -154,7 +154,7 @@ async fn what_is_no_archive_of_images_is_refused() {
     assert_eq!(digest.kind(), ImageErrorKind::Name);
 }
 
-/// Sends pieces until nobody takes them any more, and returns how many were taken.
+/// Sends pieces until they are no longer accepted, and returns the number of accepted ones.
 async fn flood(node: &Node, first: Vec<u8>, piece: Vec<u8>) -> (usize, ImageError) {
     let (sender, input) = mpsc::channel(1);
     let mut running = node.images.begin_import(input, None).unwrap();

@@ -1,4 +1,4 @@
-//! Layers that images share, from a real registry. Says so and passes where none is installed.
+//! Layers shared by images, from a real registry. Prints a note and passes if none is installed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -28,7 +28,7 @@ async fn ten_images_of_one_base_fetch_and_convert_the_base_once() {
         registry.push_image("t/ten", &number.to_string(), layers, json!({})).await.unwrap();
     }
     let mut images = vec![node.pull(&registry.reference("t/ten", "0")).await.unwrap()];
-    // Nobody can fetch it any more.
+    // It cannot be fetched any more.
     fs::remove_file(registry.blob_path(&base.digest())).unwrap();
     let before = fs::metadata(node.data(&base)).unwrap();
     for number in 1..10 {
@@ -147,7 +147,7 @@ async fn an_image_in_use_stays_when_it_is_removed_and_over_a_restart() {
     node.images.remove(&reference).unwrap();
     assert!(node.images.list().is_empty() && node.images.find(&image.id).is_none());
     assert!(node.images.usage().bytes * 100 >= before * 99);
-    // As a daemon that is killed and starts again.
+    // As if the daemon is killed and starts again.
     std::mem::forget(opened.lease);
     let images = Images::open(
         node.directory.path(),
@@ -157,7 +157,7 @@ async fn an_image_in_use_stays_when_it_is_removed_and_over_a_restart() {
     let lease = images.lease_again(&image.id).unwrap();
     images.users_are_known().unwrap();
     assert_eq!((node.count("images"), node.count("layers")), (1, 4));
-    // Pulled again, it is the one that is there: its layers are not fetched.
+    // Pulling again finds the existing image: its layers are not fetched.
     fs::remove_file(registry.blob_path(&base().digest())).unwrap();
     let again = images.pull(&reference, None).await.unwrap();
     assert_eq!(again, image);

@@ -1,4 +1,4 @@
-//! Compares what the kernel has mounted with a model, path by path.
+//! Compares the kernel's mount with a model, path by path.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -56,7 +56,7 @@ fn same(path: &Path, node: &Node) {
     assert_eq!(found, node.xattrs, "attributes of {path:?}");
 }
 
-/// Asserts that the mount shows the model, and nothing else.
+/// Asserts that the mount shows exactly the model.
 pub(crate) fn shows(root: &Path, model: &Model) {
     let mut found = BTreeSet::new();
     walk(root, &[], &mut found);

@@ -1,5 +1,5 @@
-//! The images of a node: registries, archives, layers and what is made of them. Each file is about one of these; `node`, `wire`,
-//! `archives` and `look` are what they share.
+//! The images of a node: registries, archives, layers, and the resulting images. Each file has one topic.
+//! `node`, `wire`, `archives` and `look` are shared by the others.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 

@@ -1,4 +1,4 @@
-//! Images pulled through mirrors that `hosts.toml` names. Says so and passes where no registry is installed.
+//! Images pulled through the mirrors of `hosts.toml`. Prints a note and passes if no registry is installed.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tests_registry::{Layer, PASSWORD, Registry, USERNAME};
 
-/// A registry that no name server knows (RFC 6761).
+/// A registry unknown to every name server (RFC 6761).
 const UPSTREAM: &str = "registry.invalid";
 
 fn node_with_mirrors() -> (Node, TempDir) {
@@ -56,7 +56,7 @@ async fn an_image_comes_from_the_first_mirror_that_has_it_under_its_own_name() {
     assert_eq!(image.repo_digests, [format!("{UPSTREAM}/a/b@{digest}")]);
     assert_eq!(node.pull(&image.repo_digests[0]).await.unwrap().id, image.id);
 
-    // The registry's own directory is the only one that counts.
+    // Only the registry's own directory counts.
     write(certs.path(), UPSTREAM, &hosts(&["127.0.0.1:1", &without.addr]));
     let error = node.pull(&name).await.unwrap_err();
     let message = error.to_string();
@@ -89,7 +89,7 @@ async fn a_mirror_that_only_pulls_is_not_asked_what_a_tag_means() {
     let fresh = server.push_image("x", "1", layers.clone(), json!({})).await.unwrap();
     assert_ne!(stale, fresh);
     mirror.push_image("x", "2", layers, json!({})).await.unwrap();
-    // What has a digest comes from the mirror: the server no longer has it.
+    // Content with a digest comes from the mirror: the server no longer has it.
     fs::remove_file(server.blob_path(&layer)).unwrap();
     let (node, certs) = node_with_mirrors();
     let text = format!(
@@ -132,7 +132,7 @@ async fn credentials_go_to_the_upstream_and_not_to_its_mirrors() {
     write(certs.path(), UPSTREAM, &format!("server = \"http://{}\"\n", closed.addr));
     node.images.pull(&name, Some(credentials.clone())).await.unwrap();
 
-    // A mirror that is the registry itself.
+    // A mirror identical to the registry.
     write(certs.path(), &closed.addr, &hosts(&["127.0.0.1:1", &closed.addr]));
     node.images.pull(&closed.reference("x", "1"), Some(credentials)).await.unwrap();
 }
@@ -151,7 +151,7 @@ async fn a_mirror_that_sends_other_bytes_is_left_for_the_next_host() {
     let (node, certs) = node_with_mirrors();
     write(certs.path(), UPSTREAM, &format!("server = \"http://{}\"\n{}", good.addr, hosts(&[&bad.addr])));
 
-    // One that cannot be unpacked long before its end, one that is cut short, and the manifest itself.
+    // A layer broken long before its end, a truncated one, and the manifest itself.
     let mut damaged = large.bytes.clone();
     damaged[1000] ^= 0x10;
     fs::write(bad.blob_path(&large.digest()), &damaged).unwrap();
@@ -161,7 +161,7 @@ async fn a_mirror_that_sends_other_bytes_is_left_for_the_next_host() {
     fs::write(bad.blob_path(&manifest), "{}").unwrap();
     assert_eq!(node.pull(&format!("{UPSTREAM}/x@{manifest}")).await.unwrap().id, image.id);
 
-    // Nobody has the right bytes.
+    // No host has the right bytes.
     node.images.remove(&image.id).unwrap();
     fs::write(good.blob_path(&large.digest()), &damaged).unwrap();
     let refused = node.pull(&format!("{UPSTREAM}/x@{manifest}")).await.unwrap_err();

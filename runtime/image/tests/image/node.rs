@@ -72,12 +72,12 @@ impl Node {
     }
 }
 
-/// The usual bounds, with waits that a test has time for.
+/// The usual limits, with delays short enough for a test.
 pub(crate) fn limits() -> Limits {
     Limits { retry_wait: Duration::from_millis(5), ..Limits::default() }
 }
 
-/// Looks at an image through the kernel, where that is possible.
+/// Inspects an image through the kernel, if possible.
 pub(crate) fn with_mount(node: &Node, image: &Image, look: impl FnOnce(&Path)) {
     let whole = node.concatenated(image);
     match Command::new("fsck.erofs").arg(whole.path()).output() {
@@ -100,7 +100,7 @@ pub(crate) fn with_mount(node: &Node, image: &Image, look: impl FnOnce(&Path)) {
     look(mount.0);
 }
 
-/// A loop mount that is gone when this is dropped.
+/// A loop mount, unmounted when dropped.
 struct Mount<'a>(&'a Path);
 
 impl Drop for Mount<'_> {
@@ -114,7 +114,7 @@ pub(crate) fn one_file(content: &str) -> Vec<Layer> {
     vec![Layer::builder().file("file", 0o644, content).build()]
 }
 
-/// The part of the image that is wrong, and the problem with it.
+/// The wrong part of the image, and its problem.
 pub(crate) fn content(result: Result<Image, ImageError>) -> (String, ContentError) {
     match result {
         Err(ImageError::Content { what, error }) => (what, error),

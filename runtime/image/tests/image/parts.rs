@@ -1,4 +1,5 @@
-//! Hosts that are asked for a part of a blob and send another one, or say nothing of which it is; and those that send a blob in pieces.
+//! Hosts sending a different part of a blob than requested, or not naming the part, and hosts sending a blob
+//! in pieces.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,7 +7,7 @@ use crate::node::{Node, limits};
 use crate::wire::{Made, Reply, Request, Server, reply};
 use runtime_image::Limits;
 
-/// What a host does with a request for the bytes from some place on.
+/// A host's reaction to a request for the bytes from an offset.
 type Part = fn(&[u8], usize) -> Reply;
 
 fn of(bytes: &[u8], from: usize, to: usize) -> Reply {
@@ -14,12 +15,12 @@ fn of(bytes: &[u8], from: usize, to: usize) -> Reply {
     reply(206, bytes[from..to].to_vec()).with("content-range", range)
 }
 
-/// The first byte that a request is for.
+/// The first requested byte.
 fn first(request: &Request) -> Option<usize> {
     request.header("range")?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
 }
 
-/// Serves an image whose layer breaks off once after half of it, and the rest as `part` has it.
+/// Serves an image. Its layer breaks off once after half of it, and `part` decides on the rest.
 async fn server(part: Part) -> (Server, usize) {
     let made = Made::new("x", "amd64");
     let length = made.blobs[1].len();

@@ -1,5 +1,5 @@
-//! How many layers are under way at once over all pulls, and the progress of those that wait. A registry is made here; needs nothing
-//! installed.
+//! The number of layers in progress at once over all pulls, and the progress of the waiting ones. The test
+//! has its own registry and needs nothing installed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Layers of all pulls that are under way at once.
+/// Most layers in progress at once over all pulls.
 const AT_ONCE_MAX: usize = 16;
 
 /// Layers of each image: as many as one pull has under way.
 const LAYERS: usize = 3;
 
-/// A registry that sends layers up to their last byte, and that once it is let.
+/// A registry sending layers except for their last byte. The last byte follows when the test allows it.
 struct Slow {
     address: String,
     documents: HashMap<String, Vec<u8>>,
@@ -119,7 +119,7 @@ async fn layers_beyond_the_places_of_all_pulls_wait_and_say_so() {
     {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
-    // What needs no place goes on meanwhile, and nobody has come to a place that there is not.
+    // A pull without layers continues meanwhile, and no layer gets an extra slot.
     node.pull(&name("none")).await.unwrap();
     assert_eq!(slow.open.load(Ordering::SeqCst), AT_ONCE_MAX);
     assert_eq!(count(&mut pulls, LayerState::Waiting), PULLS * LAYERS - AT_ONCE_MAX);

@@ -1,4 +1,5 @@
-//! Images pulled from a real registry (`docker-registry` on loopback). Says so and passes where it is not installed.
+//! Images pulled from a real registry (`docker-registry` on loopback). Prints a note and passes if it is not
+//! installed.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -176,14 +177,15 @@ async fn a_pull_resumes_where_another_broke_off() {
     registry.push_image("t/resume", "1", vec![layer.clone()], json!({})).await.unwrap();
     let reference = registry.reference("t/resume", "1");
     fs::write(node.blob(&digest, ".partial"), &layer.bytes[..200_000]).unwrap();
-    // A wrong byte at the registry shows that what is there already is used: the whole would have the wrong digest.
+    // A wrong byte at the registry proves the use of the existing part: the whole blob would have the wrong
+    // digest.
     let mut damaged = layer.bytes.clone();
     damaged[150_000] ^= 1;
     fs::write(registry.blob_path(&digest), &damaged).unwrap();
     node.pull(&reference).await.unwrap();
     assert!(!node.blob(&digest, "").exists() && !node.blob(&digest, ".partial").exists());
 
-    // What is there already is damaged, which shows at the end: the blob is got from its beginning.
+    // The existing part is damaged, and the end reveals it: the blob is fetched from its beginning.
     fs::write(registry.blob_path(&digest), &layer.bytes).unwrap();
     for suffix in [".partial", ""] {
         node.images.remove(&reference).unwrap();

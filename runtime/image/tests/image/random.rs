@@ -1,5 +1,6 @@
-//! Random images in the whole grammar of archives, imported, mounted by the kernel and compared with what their layers say. Needs root, a
-//! loop device and EROFS in the kernel; says so and passes where they are missing.
+//! Random images with every feature of archives, imported, mounted by the kernel and compared with the
+//! contents of their layers. Needs root, a loop device and EROFS in the kernel. Prints a note and passes
+//! without them.
 
 use crate::archives::{import, layout};
 use crate::look;
@@ -17,7 +18,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, and no number")))
 }
 
-/// Prints the seed of a test that fails.
+/// Prints the seed of a failing test.
 struct Seed(u64);
 
 impl Drop for Seed {

@@ -1,5 +1,5 @@
-//! Images that must be refused, from a real registry (`docker-registry` on loopback) whose storage is damaged where
-//! need be. Says so and passes where it is not installed.
+//! Images to be refused, from a real registry (`docker-registry` on loopback) with damaged storage where
+//! needed. Prints a note and passes if it is not installed.
 
 use std::fs;
 
@@ -99,7 +99,7 @@ async fn bad_images_are_refused_with_what_and_where() {
     let (_, wrong) = content(node.pull(&reference("diff")).await);
     assert!(matches!(wrong, ContentError::DiffId { .. }), "{wrong:?}");
 
-    // Each with a diff id of its own: with the good layer's it would count as stored as soon as that one is.
+    // Each has its own diff id. With the good layer's, it would count as stored as soon as the good one is.
     let mut cut = one_file("cut").remove(0);
     cut.bytes.truncate(cut.bytes.len() / 2);
     registry.push_image("t/bad", "gzip", vec![good.clone(), cut], json!({})).await.unwrap();

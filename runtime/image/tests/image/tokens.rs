@@ -1,4 +1,5 @@
-//! Every form in which registries ask for tokens and give them, as clients of today take them (distribution, `spec/auth`).
+//! All forms of token requests and answers in use by registries, as accepted by current clients
+//! (distribution, `spec/auth`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +8,7 @@ use crate::node::Node;
 use crate::wire::{Made, Reply, Request, Server, reply};
 use runtime_image::{Credentials, ImageErrorKind};
 
-/// The rights that a pull of the test's image needs, in a query.
+/// The rights for pulling the test's image, in a query.
 const SCOPE: &str = "scope=repository%3At%3Apull";
 
 fn reference(server: &Server) -> String {
@@ -18,8 +19,8 @@ fn me(password: &str) -> Option<Credentials> {
     Some(Credentials::Password { username: "me".to_owned(), password: password.to_owned() })
 }
 
-/// A server that wants the token `abc` of everybody who asks for the image, and says so with these headers, where `REALM` is its own
-/// address for tokens; what it answers there is `answers`'.
+/// A server requiring the token `abc` for the image. Its refusals have these headers, with its own token
+/// address for `REALM`. `answers` answers requests to this address.
 async fn guarded<F>(status: u16, headers: &'static [&str], answers: F) -> Server
 where
     F: Fn(&Request) -> Reply + Send + Sync + 'static,
@@ -128,7 +129,7 @@ async fn credentials_go_the_other_way_where_a_service_has_only_one() {
         assert_eq!(refused.kind(), ImageErrorKind::Unauthenticated);
         assert!(refused.to_string().contains("this way?"), "{refused}");
     }
-    // A service that knows no OAuth2 gets an identity token as a password without a user.
+    // A service without OAuth2 gets an identity token as a password without a user.
     for status in [400, 401, 404, 405] {
         let server = guarded(401, &["Bearer realm=\"REALM\",service=\"s\""], move |request| {
             match (request.method.as_str(), request.header("authorization")) {
@@ -186,7 +187,7 @@ async fn a_token_that_ends_in_mid_pull_is_replaced() {
                     reply(200, format!("{{\"token\":\"{}\"}}", count.fetch_add(1, Ordering::SeqCst) + 1))
                 }
                 path if request.header("authorization") == Some(&format!("Bearer {now}")) => {
-                    // Each is good for one request that matters.
+                    // Each token is valid for one request other than `/v2/`.
                     count.fetch_add(usize::from(path != "/v2/"), Ordering::SeqCst);
                     made.answer(request).unwrap_or(reply(200, "{}"))
                 }

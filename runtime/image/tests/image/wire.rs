@@ -1,4 +1,4 @@
-//! A registry made by the test: HTTP on loopback, with a function for each request, and a record of what was asked.
+//! The test's own registry: HTTP on loopback, with a function for each request, and a record of the requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -52,7 +52,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server; the function that answers may know its address.
+    /// Starts a server. The answering function may know its address.
     pub(crate) async fn start<F>(answers: impl FnOnce(&str) -> F) -> Server
     where
         F: Fn(&Request) -> Reply + Send + Sync + 'static,
@@ -76,7 +76,7 @@ impl Server {
                 tokio::spawn(async move {
                     match tls {
                         None => serve(stream, answer, record).await,
-                        // Clients that do not come through have their own error.
+                        // Failing clients have their own error.
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
                                 serve(stream, answer, record).await;
@@ -130,13 +130,13 @@ async fn serve(
     for (name, value) in &reply.headers {
         head += &format!("{name}: {value}\r\n");
     }
-    // The other side may have hung up: that is its business.
+    // The other side may have hung up. This is its own business.
     let _ = stream.write_all(format!("{head}connection: close\r\n\r\n").as_bytes()).await;
     let _ = stream.write_all(&reply.body).await;
     let _ = stream.shutdown().await;
 }
 
-/// The documents of an image with one small layer; `name` is in its config, so that images differ.
+/// The documents of an image with one small layer. Its config contains `name`, so images differ.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) manifest: Vec<u8>,

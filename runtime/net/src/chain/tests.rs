@@ -1,4 +1,4 @@
-//! The exec protocol against plugins that are shell scripts: no privileges, no network.
+//! The exec protocol against shell scripts as plugins: no privileges, no network.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use runtime_spec::{PortMapping, Protocol};
 use super::*;
 use crate::config;
 
-/// A folder of scripts that each note how they were called, then do what `body` says.
+/// A folder of scripts. Each notes its call and then runs `body`.
 struct Scripts(tempfile::TempDir);
 
 impl Scripts {
@@ -59,8 +59,8 @@ impl Scripts {
     }
 }
 
-/// Writes a script from another process: a descriptor open for writing here could leak into a plugin that
-/// another test starts at this moment, and the script would be "busy".
+/// Writes a script from another process. A descriptor open for writing in this one could leak into a plugin
+/// started by another test at this moment, and the script would be "busy".
 fn install(path: &Path, text: &str) {
     let mut writer = Command::new("sh")
         .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
@@ -236,7 +236,7 @@ async fn a_plugin_that_hangs_is_killed_with_its_children() {
     let child = fs::read_to_string(scripts.path().join("child")).unwrap();
     let gone = || {
         let stat = fs::read_to_string(format!("/proc/{}/stat", child.trim()));
-        // Killed, but perhaps not yet reaped by whoever reaps orphans here.
+        // Killed, but perhaps not yet reaped by the local reaper of orphans.
         stat.map_or(true, |stat| stat.contains(") Z "))
     };
     for _ in 0..100 {
@@ -338,7 +338,7 @@ async fn del_passes_over_what_is_gone_and_over_what_a_plugin_says_on_success() {
         chain(&plugins, &list, &spec).del(&Value::Null).await.unwrap();
         assert_eq!(scripts.calls(), ["DEL second", "DEL first"], "{body}");
     }
-    // Without a namespace a plugin may not find its file; with one that is a failure.
+    // Without a namespace a plugin may miss its file. With one, this is a failure.
     let scripts = Scripts::new(&[("first", "echo 'open: no such file or directory' >&2; exit 1")]);
     let (plugins, list, spec) = (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}])), spec());
     let without = Chain { netns: OsString::new(), ..chain(&plugins, &list, &spec) };

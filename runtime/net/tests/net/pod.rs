@@ -20,10 +20,10 @@ use runtime_spec::{PortMapping, Protocol};
 
 const PLUGIN_DIR: &str = "/usr/lib/cni";
 const HEADER_BYTES: usize = 12;
-/// Most time to wait for an event that should come at once.
+/// Most time to wait for an immediate event.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Runs `test` on a thread that stands in for a node: network and mount namespaces of its own.
+/// Runs `test` on a thread acting as a node, with its own network and mount namespaces.
 fn on_a_node<F: Future<Output = ()>>(test: impl FnOnce(Node) -> F + Send + 'static) {
     let plugins = ["bridge", "host-local", "portmap"].map(|plugin| Path::new(PLUGIN_DIR).join(plugin));
     if !nix::unistd::geteuid().is_root() || !plugins.iter().all(|plugin| plugin.exists()) {
@@ -89,7 +89,7 @@ impl Node {
         self.dir.path().join("leases")
     }
 
-    /// Everything of a pod that is left on this node, without the bridge.
+    /// Everything of a pod left on this node, without the bridge.
     fn left_over(&self) -> Vec<String> {
         let mut left = Vec::new();
         for dir in
@@ -168,7 +168,7 @@ impl Guest {
         self.tap.write_all(&packet).unwrap();
     }
 
-    /// The next frame that `wanted` accepts.
+    /// The next frame accepted by `wanted`.
     fn receive(&mut self, what: &str, wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let mut buffer = vec![0; 65536];
         let end = Instant::now() + PATIENCE;
@@ -226,7 +226,8 @@ fn answer_solicitation(guest: &mut Guest, ip: [u8; 16]) {
     guest.send(&ethernet(&ask[6..12], &mac, [0x86, 0xdd], &packet));
 }
 
-/// Sends a UDP packet back where it came from. Both checksums are sums of what is only swapped, so they hold.
+/// Sends a UDP packet back to its source. Both checksums stay valid: swapping the parts does not change the
+/// sums.
 fn echo_udp(guest: &mut Guest) {
     let udp = |f: &[u8]| match f[12..14] {
         [8, 0] => f[23] == 17,
@@ -375,8 +376,8 @@ fn a_namespace_that_has_gone_does_not_stop_teardown() {
         nix::mount::umount(&netns).unwrap();
         fs::remove_file(&netns).unwrap();
         node.cni.teardown(&spec()).await.unwrap();
-        // Links go with the namespace, in the kernel's own time, and bridge finds its masquerade rules by
-        // addresses that went too. Only files are sure to be gone.
+        // Links are removed with the namespace, in the kernel's own time, and bridge finds its masquerade
+        // rules by addresses already gone. Only files are sure to be gone.
         let files: Vec<_> = node.left_over().into_iter().filter(|left| left.starts_with('/')).collect();
         assert_eq!(files, Vec::<String>::new());
     });
@@ -395,7 +396,7 @@ fn a_pod_gets_a_namespace_that_waited_and_nothing_of_it_is_left() {
         drop(network);
         until("nothing is left", || node.left_over().is_empty());
 
-        // A name that is taken is refused, and stays with whoever has it.
+        // A used name is refused and stays with its owner.
         assert!(node.cni.make_spare().await.unwrap());
         let taken = node.dir.path().join("netns/podvisor-p1");
         fs::write(&taken, "").unwrap();

@@ -1,5 +1,5 @@
-//! Settings that plugins leave in a pod's namespace, found by their traces in a real one, and made anew in another. Needs root, the CNI
-//! plugins, nft and ip; says so and passes without.
+//! Settings left by plugins in a real namespace of a pod, found there and recreated in another one. Needs
+//! root, the CNI plugins, nft and ip. Prints a note and passes without them.
 
 use std::{
     fs,
@@ -22,13 +22,13 @@ use runtime_net::{Cni, CniConfig, NetError, PodNetwork, PodNetworkSpec, PodSetti
 
 const PLUGIN_DIR: &str = "/usr/lib/cni";
 
-/// A node with a network of bridge, portmap and a script called `mesh`, on a thread with namespaces of its own.
+/// A node on a thread with its own namespaces. Its network has bridge, portmap and a script called `mesh`.
 struct Node {
     dir: tempfile::TempDir,
 }
 
 impl Node {
-    /// Runs `test` on a node whose `mesh` runs these commands at ADD, inside the pod's namespace.
+    /// Runs `test` on a node. Its `mesh` runs these commands at ADD, inside the pod's namespace.
     fn with<F: Future<Output = ()>>(commands: &str, test: impl FnOnce(Node) -> F + Send + 'static) {
         let programs = ["nft", "ip", "tc", "nsenter", "iptables-nft"];
         let found = |program: &&str| Command::new(program).arg("--version").output().is_ok();
@@ -57,7 +57,7 @@ impl Node {
             fs::create_dir(dir.path().join(name)).unwrap();
         }
         let node = Node { dir };
-        // The plugin's answer is what it was given; the keys of its input are in alphabetical order.
+        // The plugin returns its previous result. The keys of its input are in alphabetical order.
         let script = format!(
             "#!/bin/sh\nset -e\ninput=$(cat)\n[ \"$CNI_COMMAND\" = ADD ] || exit 0\n\
              nsenter --net=\"$CNI_NETNS\" sh -e <<'END' >&2\n{commands}\nEND\n\
@@ -218,7 +218,8 @@ fn a_refused_pod_says_what_was_left_and_leaves_nothing_itself() {
     });
 }
 
-/// Rules as of a mesh, a firewall and a proxy: users, marks, sets and maps of each kind, chains that nobody named, iptables' own matches.
+/// Rules like those of a mesh, a firewall and a proxy: users, marks, sets and maps of each kind, unnamed
+/// chains, iptables' own matches.
 const FILTERS: &str = r#"
 nft -f - <<'RULES'
 table inet guard {
@@ -275,7 +276,8 @@ for tables in iptables-nft ip6tables-nft; do
 done
 "#;
 
-/// Sends a table to the kernel as one batch, and returns the kernel's first error, or 0. The agent has the careful form of this.
+/// Sends a table to the kernel as one batch. Returns the kernel's first error, or 0. The agent has the
+/// careful version of this.
 fn send(messages: &[u8]) -> i32 {
     let mark = |kind: u8| [&[20, 0, 0, 0, kind, 0, 1, 0][..], &[0; 8], &[0, 0, 0, 10]].concat();
     let netlink = SockProtocol::NetlinkNetFilter;
@@ -299,7 +301,7 @@ fn send(messages: &[u8]) -> i32 {
     0
 }
 
-/// The rules of this namespace, without what packets and time change.
+/// The rules of this namespace, without the parts changed by packets and time.
 fn rules() -> Vec<String> {
     let listed = run("nft", &["-s", "list", "ruleset"]);
     listed.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()

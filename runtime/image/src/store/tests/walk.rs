@@ -1,4 +1,4 @@
-//! Random sequences of what pulls, pods and removals do, with kills in between, against a model.
+//! Random sequences of pulls, pods' uses and removals, with kills in between, compared with a model.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The images and layers that must be there: of images that are listed, or used.
+/// The images and layers required to exist: those of listed or used images.
 fn wanted(listed: &BTreeSet<usize>, used: &[usize]) -> (usize, usize) {
     let images: BTreeSet<usize> = listed.iter().chain(used).copied().collect();
     let layers: BTreeSet<char> = images.iter().flat_map(|image| IMAGES[*image].1).copied().collect();
