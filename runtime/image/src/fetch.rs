@@ -3,7 +3,7 @@
 //! `layer.rs` process the bytes.
 //!
 //! ```text
-//! layer's lock ► [tree here? ► read, done] ► a place ► blob's lock ► blob unpacked ► digests right
+//! layer's lock ► [tree here? ► read, done] ► a place ► blob's lock ► blob streamed, unpacked ► digests right
 //!              ► data and tree renamed into place ► blob removed ► tree read
 //! ```
 

@@ -60,7 +60,7 @@ pub(crate) struct Host {
     pub(crate) pulls: bool,
     /// Whether the host resolves tags to digests.
     pub(crate) resolves: bool,
-    /// Whether the host's certificate is not checked.
+    /// Whether to skip the check of the host's certificate.
     pub(crate) skip_verify: bool,
     /// More roots for the host's certificate, as PEM.
     pub(crate) roots: Vec<Vec<u8>>,

@@ -149,7 +149,7 @@ fn create(path: &Path, point: Point) -> Result<File, ImageError> {
 }
 
 /// Completes both files of a layer. The data file's length is a multiple of 2 MiB, at no cost in disk space.
-/// Without the padding, a VM accessing pages beyond the file would get a bus error.
+/// Without the padding, an access to pages beyond the file would be a bus error.
 fn finish(
     data: DataWriter<BufWriter<File>>,
     tree: TreeWriter,

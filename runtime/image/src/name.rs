@@ -40,7 +40,7 @@ impl Name {
         })
     }
 
-    /// Parses a name given by a user to an image. It must have a tag.
+    /// Parses the name of an imported image: a name with a tag, not with a digest.
     pub(crate) fn of_tag(name: &str) -> Result<Name, ImageError> {
         let parsed = Name::parse(name)?;
         if parsed.reference.digest().is_some() {

@@ -51,7 +51,7 @@ pub(crate) struct Pull {
     pub(crate) source: Arc<Source>,
     /// The image's name in errors.
     pub(crate) shown: String,
-    /// The image's new names.
+    /// Names to add to the image.
     pub(crate) names: Vec<Name>,
     /// Whether the image's document may be in a registry. The image then also has names by its digest.
     pub(crate) has_digest: bool,
