@@ -1,5 +1,6 @@
-//! `podvisor device-plugin`: lists the node's capacity for VMs as a resource of the kubelet, until SIGTERM or SIGINT. The
-//! daemon need not run, and nothing is asked of it; of its configuration the size of a pod without limits is read.
+//! `podvisor device-plugin`: lists the node's capacity for VMs as a resource of the kubelet, until SIGTERM or
+//! SIGINT. It does not need the daemon. It reads the daemon's configuration for the size of a pod without
+//! limits.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,17 +17,17 @@ use crate::logging;
 /// Arguments of `podvisor device-plugin`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The kubelet's directory of plugins, which does not move with its --root-dir.
+    /// The kubelet's directory of plugins. It does not move with the kubelet's --root-dir.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet/device-plugins")]
     directory: PathBuf,
-    /// The kubelet's pod-resources socket, which moves with its --root-dir.
+    /// The kubelet's pod-resources socket. It moves with the kubelet's --root-dir.
     #[arg(long, value_name = "SOCKET", default_value = "/var/lib/kubelet/pod-resources/kubelet.sock")]
     pod_resources: PathBuf,
-    /// VMs that this node can hold. By default as many of the smallest as its memory holds, and at most 110, a kubelet's usual limit
-    /// of pods.
+    /// Number of VMs for this node. By default as many of the smallest as fit into its memory, and at most
+    /// 110, a kubelet's usual limit of pods.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(VMS_MAX)))]
     vms: Option<u16>,
-    /// Name of the resource, as pods ask for it.
+    /// Name of the resource, as pods request it.
     #[arg(long, value_name = "NAME", default_value = "podvisor.io/vm")]
     resource: ResourceName,
 }
@@ -57,7 +58,8 @@ fn plugin_config(config: &Config, args: Args) -> anyhow::Result<runtime_device_p
     })
 }
 
-/// Memory in bytes that the VM of a pod takes on the node which says nothing: one of the default handler, or else of the first.
+/// Memory in bytes on the node for the VM of a pod without limits, with the default handler or else the first
+/// one.
 fn vm_bytes(config: &Config) -> u64 {
     let (handlers, default) = config.handlers();
     let handler =

@@ -1,5 +1,5 @@
-//! Tests that the files of `dist/` are what this program accepts. The configuration's own test is in
-//! `config/reference.rs`, from which the file is made.
+//! Tests the files of `dist/` against this program. The configuration's own test is in `config/reference.rs`,
+//! which generates that file.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ fn file(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Values of `key` with this separator, one for each line that sets it.
+/// Values of `key` with this separator, one for each line with the key.
 fn values<'a>(text: &'a str, key: &str, separator: char) -> Vec<&'a str> {
     let value = |line: &'a str| {
         let (name, value) = line.split_once(separator)?;
@@ -24,7 +24,7 @@ fn values<'a>(text: &'a str, key: &str, separator: char) -> Vec<&'a str> {
     text.lines().filter(|line| !line.starts_with('#')).filter_map(value).collect()
 }
 
-/// The command that a unit starts.
+/// The command started by a unit.
 fn started_by(unit: &str) -> Command {
     let unit = file(unit);
     let starts = values(&unit, "ExecStart", '=');
@@ -44,7 +44,8 @@ fn the_device_plugins_unit_starts_it_and_lets_it_open_kvm() {
     let unit = file("podvisor-device-plugin.service");
     assert_eq!(values(&unit, "DeviceAllow", '='), ["/dev/kvm rw"]);
     assert_eq!(values(&unit, "RestrictAddressFamilies", '='), ["AF_UNIX"]);
-    // The kubelet may make its directory after the plugin's start, which must not be in a read-only tree then.
+    // The kubelet may create its directory after the plugin's start. The directory must not be in a read-only
+    // tree then.
     assert!(values(&unit, "ProtectSystem", '=').is_empty());
 }
 
@@ -62,7 +63,7 @@ fn the_unit_waits_for_the_daemon_watches_it_and_starts_it_again() {
     let unit = file("podvisor.service");
     assert_eq!(values(&unit, "Type", '='), ["notify"]);
     assert_eq!(values(&unit, "Restart", '='), ["always"]);
-    // Seconds, which the kubelet's three minutes for a runtime that hangs hold with a start.
+    // In seconds. Together with a start, it must fit into the kubelet's three minutes for a hanging runtime.
     let watchdog: u32 = values(&unit, "WatchdogSec", '=')[0].parse().unwrap();
     assert!((30..=90).contains(&watchdog), "{watchdog}");
     // The score of a VMM before its pod has containers is above.
@@ -110,7 +111,7 @@ fn mib(quantity: &str) -> i64 {
     }
 }
 
-/// A pod of a class fits into the cgroup that the kubelet makes for it: its limit and the overhead.
+/// A pod of a class fits into the kubelet's cgroup for it: its limit and the overhead.
 #[test]
 fn the_runtime_classes_have_an_overhead_that_holds_guest_and_vmm() {
     let classes = file("runtimeclass.yaml");

@@ -1,5 +1,5 @@
-//! The log of a process that serves: lines on standard error, where systemd takes them up. The filter can be exchanged while
-//! the process runs; the form of a line cannot, since a span keeps its fields in the form that it began with.
+//! The log of a serving process: lines on standard error, collected by systemd. The filter can change while
+//! the process runs. The format cannot: a span keeps its fields in the format of its start.
 
 use std::io::{IsTerminal, stderr};
 
@@ -12,7 +12,7 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
 
 use crate::config::{LOG_VARIABLE, Loaded, Log, LogFormat, filter};
 
-/// The filter of the log's lines, for whoever changes it.
+/// The filter of the log's lines, to change it.
 #[derive(Clone, Debug)]
 pub(crate) struct LogFilter(reload::Handle<EnvFilter, Registry>);
 
@@ -20,17 +20,17 @@ impl LogFilter {
     /// Filters by this from now on.
     ///
     /// # Errors
-    /// The log has ended, which it does with the process.
+    /// The log has ended, together with the process.
     pub(crate) fn set(&self, filter: EnvFilter) -> Result<(), reload::Error> {
         self.0.reload(filter)
     }
 }
 
-/// Logs from now on as this configuration says; spans of calls go to `traces` alone, and without it nowhere: then none is
-/// made. Called once.
+/// Starts logging with this configuration. Spans of calls go to `traces` alone. Without it, they are not
+/// created. Called once.
 pub(crate) fn begin(loaded: &Loaded, traces: Option<&Traces>) -> LogFilter {
     let (filter, handle) = filter(&loaded.config.log);
-    // The hint keeps a span that nobody logs from being looked at twice.
+    // The hint keeps unlogged spans from being checked twice.
     let of_the_log = filter_fn(|metadata| !runtime_spans::is_of_calls(metadata));
     let filter = filter.and(of_the_log.with_max_level_hint(LevelFilter::TRACE));
     let lines = lines(loaded.config.log.format).with_filter(filter);
@@ -41,7 +41,7 @@ pub(crate) fn begin(loaded: &Loaded, traces: Option<&Traces>) -> LogFilter {
     handle
 }
 
-/// A filter and its handle. A configuration's own filter has been checked.
+/// A filter and its handle. The configuration's own filter was checked earlier.
 pub(crate) fn filter(log: &Log) -> (reload::Layer<EnvFilter, Registry>, LogFilter) {
     let filter = filter::parse(&log.level).unwrap_or_else(|_| "info".into());
     let (layer, handle) = reload::Layer::new(filter);

@@ -1,6 +1,6 @@
-//! `podvisor serve`: opens images, networks and pods, and serves CRI until SIGTERM or SIGINT. Pods outlive the daemon: its
-//! next start recovers them. A private daemon's pods do not: they end with the command that started it. Nothing here knows
-//! more of a crate than what that needs to start.
+//! `podvisor serve`: opens images, networks and pods, and serves CRI until SIGTERM or SIGINT. Pods outlive
+//! the daemon: its next start recovers them. A private daemon's pods do not: they end with the command. This
+//! module knows other crates only as far as their start needs it.
 
 mod descriptors;
 mod in_force;
@@ -46,13 +46,13 @@ use crate::state_lock::StateLock;
 /// into the 107 of a unix socket's path (unix(7)).
 const RUN_DIR_BYTES_MAX: usize = 107 - "/pods//control.sock".len() - 24;
 
-/// Threads that carry all calls, and as many for all streams.
+/// Threads for all calls, and as many for all streams.
 const WORKERS_MAX: usize = 2;
 
-/// How long a private daemon may take to remove its pods. A VM that cannot be killed must not hold the command for ever.
+/// Timeout of a private daemon for removing its pods. An unkillable VM must not hold the command for ever.
 pub(crate) const REMOVE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Exit status of a daemon that a second signal ended, as of a process that SIGTERM has killed (128 + 15).
+/// Exit status of a daemon ended by a second signal, as of a process killed by SIGTERM (128 + 15).
 const EXIT_AT_ONCE: i32 = 143;
 
 /// Arguments of `podvisor serve`.
@@ -63,18 +63,18 @@ pub(crate) struct Args {
     private: bool,
 }
 
-/// The part of a unit's time to stop that containers do not have: for calls that still run, for what ignores its signal to be killed, and
-/// for guests to write their disks.
+/// Part of the unit's stop timeout not used for containers. It is for calls in progress, for killing
+/// processes that ignore their signal, and for guests to write their disks.
 const POWER_OFF_RESERVE: Duration = Duration::from_secs(30);
 
-/// How long VMs that no pod has may take to end when the daemon stops.
+/// Timeout for the end of VMs without a pod when the daemon stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The configuration that a daemon starts with, and what it needs to reload it.
+/// A daemon's first configuration, and the parts needed to reload it.
 #[derive(Debug)]
 struct Start {
     loaded: Loaded,
-    /// The file that was named, if one was.
+    /// The file given on the command line, if any.
     path: Option<PathBuf>,
     log: LogFilter,
     args: Args,
@@ -88,11 +88,11 @@ pub(crate) fn serve(loaded: Loaded, path: Option<&Path>, args: Args) -> anyhow::
     start(Start { loaded, path: path.map(Path::to_owned), log, args }, traces.as_ref())
 }
 
-/// Takes the state, and runs the daemon on threads of its own.
+/// Locks the state, and runs the daemon on its own threads.
 fn start(start: Start, traces: Option<&Traces>) -> anyhow::Result<ExitCode> {
     // First of all: another daemon's images must not be swept, and its pods must not be recovered.
     let _lock = StateLock::take(&start.loaded.config.paths.state)?;
-    // Two threads: the daemon forwards and waits, and work that computes (unpacking) has threads of its own. On one
+    // Two threads: the daemon forwards and waits, and computing work (unpacking) has its own threads. On one
     // processor the second would only cost wake-ups.
     let processors = std::thread::available_parallelism().map_or(WORKERS_MAX, NonZero::get);
     let workers = processors.min(WORKERS_MAX);
@@ -102,9 +102,9 @@ fn start(start: Start, traces: Option<&Traces>) -> anyhow::Result<ExitCode> {
         builder
     };
     let calls = runtime().build()?;
-    // Streams have threads of their own, so that no call waits behind their bytes.
+    // Streams have their own threads, so no call waits behind their bytes.
     let streams = runtime().thread_name("streams").on_thread_start(schedule_as_batch).build()?;
-    // Beside the streams, which no call waits for either.
+    // With the streams: no call waits for traces either.
     let exporting = traces.and_then(|traces| traces.export(streams.handle()));
     calls.block_on(async {
         let outcome = run(start, streams.handle()).await;
@@ -113,13 +113,13 @@ fn start(start: Start, traces: Option<&Traces>) -> anyhow::Result<ExitCode> {
         }
         outcome
     })?;
-    // What still runs after the last call (a detached pull) must not hold the exit.
+    // Work after the last call (a detached pull) must not delay the exit.
     calls.shutdown_background();
     streams.shutdown_background();
     Ok(ExitCode::SUCCESS)
 }
 
-/// Schedules the thread behind those that calls wait for.
+/// Schedules the thread behind those for calls.
 fn schedule_as_batch() {
     if let Err(error) = vmm_sched_batch::set_sched_batch() {
         tracing::debug!(%error, "a thread for streams is scheduled like every other");
@@ -129,7 +129,8 @@ fn schedule_as_batch() {
 async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
     let Start { loaded, path, log, args } = start;
     let config = &loaded.config;
-    // Before anything else, so that a signal during the start ends the daemon in order, too, or is a reload after it.
+    // Before anything else, so a signal during the start stops the daemon in order, or reloads it after the
+    // start.
     let command = args.private.then(|| Box::new(std::io::stdin()) as Box<dyn std::io::Read + Send>);
     let stop = stop::listen(command, || std::process::exit(EXIT_AT_ONCE))?;
     let hangup = signal(SignalKind::hangup())?;
@@ -147,11 +148,11 @@ async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
     let pods_config = pods_config(config, images.clone(), cni, plugins.as_ref())?;
     let pods = Pods::open(pods_config).await.context("opening the pods")?;
     if args.private {
-        // Those of a command before, whose daemon was killed.
+        // Pods of an earlier command with a killed daemon.
         remove_all(&pods).await?;
     }
     if let Some(plugins) = &plugins {
-        // Before the first call, so that no pod goes by those that are to hear of it.
+        // Before the first call, so plugins miss no pod.
         serve_plugins(plugins, pods.clone(), config).await?;
     }
     info!(socket = %socket.display(), "serving");
@@ -185,14 +186,14 @@ async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends what no pod has.
+/// Ends VMs and other resources without a pod.
 async fn close(pods: &Pods) {
     if tokio::time::timeout(CLOSE_TIMEOUT, pods.close()).await.is_err() {
         tracing::warn!("VMs without a pod stay until the next daemon");
     }
 }
 
-/// Lets pods go on, or ends them with the node within the time that this daemon has for its own end.
+/// Leaves pods running, or ends them with the node, within this daemon's own stop timeout.
 async fn leave_pods(pods: &Pods) {
     let Some(time) = node_down::time_left().await else {
         return info!("stopped; pods go on");
@@ -204,7 +205,7 @@ async fn leave_pods(pods: &Pods) {
     info!("stopped, with all pods");
 }
 
-/// Reports to the service manager, beside everything else, until the daemon ends.
+/// Reports to the service manager, in the background, until the daemon ends.
 fn report(socket: &Path, pods: Pods, streams: Handle, watchdog: Arc<Watchdog>) {
     let socket = socket.to_owned();
     tokio::spawn(async move {
@@ -220,20 +221,20 @@ async fn remove_all(pods: &Pods) -> anyhow::Result<()> {
         .context("removing the pods")
 }
 
-/// The node's networks. Raises the limit of open descriptors, which plugins are not to have.
+/// The node's networks. Raises the limit of open descriptors, but not for plugins.
 fn cni(config: &Config) -> anyhow::Result<Cni> {
     let open_files_max = descriptors::raise().context("raising the limit of open descriptors")?;
     Ok(Cni::new(CniConfig { open_files_max: Some(open_files_max), ..config.cni.pod_networks() }))
 }
 
-/// The node's plugins, if there may be any. Those of a node have nothing to do with the pods of one command.
+/// The node's plugins, if enabled. A node's plugins do not apply to a private daemon's pods.
 fn plugins(config: &Config, args: Args) -> Option<NriPlugins> {
     let wanted = config.nri.enabled && !args.private;
     wanted.then(|| NriPlugins::new(config.nri(), config.nri.unsupported()))
 }
 
-/// Starts plugins and lets others connect. Where nobody named the socket and another process serves it, it is left to that, and pods go
-/// without plugins that connect.
+/// Starts plugins and lets others connect. If another process serves the default socket, it keeps it, and no
+/// plugins can connect.
 async fn serve_plugins(plugins: &NriPlugins, pods: Pods, config: &Config) -> anyhow::Result<()> {
     match plugins.serve(pods).await {
         Err(error) if error.is_taken() && config.nri.socket.is_none() => {
@@ -252,8 +253,8 @@ async fn with_upstream(cri: Cri, config: &Config) -> anyhow::Result<Cri> {
     Ok(cri.with_upstream(upstream))
 }
 
-/// Resolves the configuration of pods. Files are opened here, so that a missing one stops the start and not the first
-/// pod's, and that an upgrade of the package changes nothing for a daemon that has not been restarted yet.
+/// Resolves the configuration of pods. Opens files already here: a missing one fails the start and not the
+/// first pod, and an upgrade of the package changes nothing until the daemon restarts.
 fn pods_config(
     config: &Config,
     images: Images,
@@ -267,7 +268,7 @@ fn pods_config(
     let full = config.kernel(Kernel::Full);
     let kernels = Kernels {
         small: keep("the guest kernel", &config.kernel(Kernel::Small))?,
-        // It need not be there where no handler asks for it, and `start_config` looks whether one does.
+        // It may be missing if no handler needs it; `start_config` checks this.
         full: InstalledFile::keep(&full).unwrap_or_else(|_| full.into()),
     };
     let root_image = keep("the guest's root image", &config.root_image())?;
@@ -295,8 +296,8 @@ fn pods_config(
     })
 }
 
-/// Binds the socket, for root alone. A socket file that nobody listens on is removed; where somebody does, another daemon
-/// runs, which is an error.
+/// Binds the socket, for root alone. A socket file without a listener is removed. With a listener, another
+/// daemon runs, and this is an error.
 fn listen(socket: &Path) -> anyhow::Result<UnixListener> {
     if let Some(parent) = socket.parent() {
         pass(Point::ServeSocketMake)
@@ -348,7 +349,7 @@ mod tests {
         let refused = started(&loaded).unwrap_err().to_string();
         assert!(refused.contains(&format!("pid {},", std::process::id())), "{refused}");
         assert!(under_way.exists() && !run.exists());
-        // A daemon that has the state clears what an earlier one left half done.
+        // A daemon with the lock removes an earlier one's unfinished work.
         drop(other);
         loaded.config.paths.vmm = Some(dir.path().join("no-vmm"));
         assert!(started(&loaded).unwrap_err().to_string().contains("the VMM is not at"));

@@ -1,5 +1,5 @@
-//! The lock of a state directory: one daemon at a time may touch what is in it. The kernel releases the lock with its
-//! holder's process, however that ends. Nothing else in the directory is read or written here.
+//! The lock of a state directory: only one daemon at a time may use it. The kernel releases the lock with its
+//! owner's process, however the process ends. This module reads and writes nothing else in the directory.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Seek, Write};
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use runtime_fail_points::{Point, pass};
 
-/// Name of the file whose lock stands for the directory. The file holds the pid of who locked it last.
+/// Name of the directory's lock file. It holds the pid of its latest owner.
 const FILE: &str = "lock";
 
 /// The held lock, released when dropped.
@@ -26,10 +26,10 @@ pub(crate) enum StateLockError {
 }
 
 impl StateLock {
-    /// Locks the directory, which is made where it is missing.
+    /// Locks the directory. Creates it if it is missing.
     ///
     /// # Errors
-    /// The lock is another process's, or the lock's file cannot be made.
+    /// Another process has the lock, or the lock's file cannot be created.
     pub(crate) fn take(directory: &Path) -> Result<StateLock, StateLockError> {
         let disk = |source| StateLockError::Disk { directory: directory.to_owned(), source };
         pass(Point::ServeLock).and_then(|()| fs::create_dir_all(directory)).map_err(disk)?;
@@ -44,7 +44,7 @@ impl StateLock {
             }
             Err(TryLockError::Error(source)) => return Err(disk(source)),
         }
-        // The pid only helps people. Ten digits each time, so that a full disk has room for the next one.
+        // The pid only helps people. It always has ten digits, so the next one fits even on a full disk.
         let written = file.rewind().and_then(|()| writeln!(file, "{:>10}", std::process::id()));
         if let Err(error) = written {
             tracing::warn!(path = %path.display(), %error, "the daemon's pid is not in its lock");
@@ -52,7 +52,7 @@ impl StateLock {
         Ok(StateLock { _file: file })
     }
 
-    /// Whether somebody has the lock of the directory. Nothing is made.
+    /// Whether another process has the directory's lock. Creates nothing.
     ///
     /// # Errors
     /// The lock's file cannot be read.
@@ -61,8 +61,8 @@ impl StateLock {
     }
 }
 
-/// Whether somebody has locked the file. The lock is tried and released at once: who takes it in that very moment is
-/// refused.
+/// Whether another process has locked the file. The lock is tried and released at once. An attempt by another
+/// process in this very moment fails.
 pub(crate) fn is_locked(path: &Path) -> std::io::Result<bool> {
     let file = match File::open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),

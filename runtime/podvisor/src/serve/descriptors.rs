@@ -1,10 +1,10 @@
-//! The daemon's limit of open descriptors. A pod takes some ten of the daemon's, and the usual limit of 1,024 ends a node
-//! at fewer pods than the kubelet's 110.
+//! The daemon's limit of open descriptors. A pod needs about ten of the daemon's, and the usual limit of
+//! 1,024 is too low for the kubelet's 110 pods.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Raises the limit to what the process may have at most, and returns the one before, which is for the programs that
-/// the daemon runs: some of them walk through every descriptor that they might have.
+/// Raises the limit to the process's hard limit, and returns the old one. The old one is for the daemon's
+/// child programs: some of them iterate over every possible descriptor.
 pub(super) fn raise() -> nix::Result<u64> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;

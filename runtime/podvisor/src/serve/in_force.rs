@@ -1,4 +1,4 @@
-//! The parts of the daemon that take another configuration while it runs, and how the configuration becomes theirs.
+//! The parts of the daemon with a configuration that can change at run time, and the way to change it.
 
 use anyhow::Context;
 use runtime_image::{Images, Pinned, RegistryConfig};
@@ -11,7 +11,7 @@ use super::reload::TakeUp;
 use crate::config::{Config, filter};
 use crate::logging::LogFilter;
 
-/// The parts of a daemon that take another configuration.
+/// The parts of a daemon with a changing configuration.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) pods: Pods,
@@ -23,7 +23,7 @@ pub(super) struct Parts {
 
 impl TakeUp for Parts {
     async fn take_up(&mut self, config: &Config) -> anyhow::Result<()> {
-        // First all that can fail, so that a failure leaves everything as it was.
+        // First everything that can fail, so a failure leaves everything unchanged.
         let start = start_config(config)?;
         let filter = filter::parse(&config.log.level).map_err(anyhow::Error::msg).context("log.level")?;
         self.figures.move_to(config.metrics.address).await?;
@@ -42,13 +42,13 @@ pub(super) fn registry_config(config: &Config) -> RegistryConfig {
     RegistryConfig {
         insecure: config.registries.insecure.clone(),
         config_dir: Some(config.registries.config_dir.clone()),
-        // The check of the configuration has refused names that are none.
+        // Invalid names were refused by the check of the configuration.
         pinned: Pinned::parse(&config.registries.pinned).unwrap_or_default(),
         ..Default::default()
     }
 }
 
-/// Resolves the rules for pods that are started, with the node's memory and CPUs where they are the bound.
+/// Resolves the rules for starting pods, with the node's memory and CPUs as default bounds.
 pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
     let (handlers, default_handler) = config.handlers();
     let host_memory = nix::sys::sysinfo::sysinfo().context("asking how much memory there is")?.ram_total();

@@ -1,4 +1,4 @@
-//! The HTTP server of figures for Prometheus. Owns the connections and the paths, and nothing of what is answered.
+//! The HTTP server of metrics for Prometheus. Owns the connections and the paths, and none of the content.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -18,19 +18,20 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
 
-/// Clients at once: a Prometheus, a second one, and a person or two. Others wait to be accepted.
+/// Concurrent clients: a Prometheus, a second one, and a person or two. Others wait to be accepted.
 const CLIENTS_MAX: usize = 8;
 
-/// How long a request may take to arrive. A client that keeps its connection sends the next one within that time, or dials again.
+/// Timeout for the arrival of a request. A client with an open connection sends the next one within this
+/// time, or dials again.
 const REQUEST_WITHIN: Duration = Duration::from_secs(120);
 
-/// A whole connection, so that one that takes no answer does not keep its place.
+/// Longest time of a connection, so a client that reads no answers does not hold its slot.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(3600);
 
-/// The pause after the listener failed, for example because there are no descriptors left.
+/// The pause after a failure of the listener, for example when out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The server, which may listen nowhere.
+/// The server. It may have no listener.
 #[derive(Debug)]
 pub(super) struct Figures {
     exposition: Exposition,
@@ -39,22 +40,22 @@ pub(super) struct Figures {
 
 #[derive(Debug)]
 struct Serving {
-    /// The address as it is configured.
+    /// The configured address.
     address: SocketAddr,
     /// Owns the listener and the connections.
     accepting: JoinHandle<()>,
 }
 
 impl Figures {
-    /// A server that listens nowhere yet.
+    /// A server without a listener.
     pub(super) fn new(exposition: Exposition) -> Figures {
         Figures { exposition, serving: None }
     }
 
-    /// Serves on this address, or nowhere, from now on; connections to another address are closed.
+    /// Serves on this address from now on, or nowhere. Connections to another address are closed.
     ///
     /// # Errors
-    /// The address cannot be listened on; then all is as it was.
+    /// The server cannot listen on the address. Then nothing changes.
     pub(super) async fn move_to(&mut self, address: Option<SocketAddr>) -> anyhow::Result<()> {
         let old = self.serving.as_ref().map(|serving| serving.address);
         if old == address {
@@ -67,7 +68,7 @@ impl Figures {
         };
         let listener = match (bind(address).await, old) {
             (Ok(listener), _) => listener,
-            // One port for all addresses and for one of them: the kernel has it once.
+            // The kernel does not allow the same port for all addresses and for one of them at once.
             (Err(_), Some(old)) if old.port() == address.port() => {
                 self.stop().await;
                 match bind(address).await {
@@ -98,7 +99,7 @@ impl Figures {
     async fn stop(&mut self) {
         if let Some(serving) = self.serving.take() {
             serving.accepting.abort();
-            // The listener is closed when its task is gone.
+            // The listener is closed when its task has ended.
             let _ = serving.accepting.await;
         }
     }

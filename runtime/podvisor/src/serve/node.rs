@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use crate::config::{CgroupDriver, Config};
 use crate::kvm::KVM;
 
-/// Returns the node with this network and with whatever configuration is published.
+/// Returns the node with this network and the published configuration.
 pub(super) fn node(
     config: &Config,
     network: CniNetwork,
@@ -28,14 +28,14 @@ pub(super) fn node(
     }
 }
 
-/// Names of the handlers of VMs, the default one's empty name first.
+/// Names of the handlers of VMs. The default one comes first, with an empty name.
 pub(super) fn handler_names(config: &Config) -> Vec<String> {
     let (handlers, default) = config.handlers();
     let names = handlers.into_iter().map(|handler| handler.name);
     default.map(|_| String::new()).into_iter().chain(names).collect()
 }
 
-/// Returns the configured driver, or else systemd's where systemd runs the host (sd_booted(3)).
+/// Returns the configured driver. By default it is systemd's if systemd runs the host (sd_booted(3)).
 fn cgroup_driver(set: Option<CgroupDriver>) -> runtime_cri::CgroupDriver {
     match set {
         Some(CgroupDriver::Systemd) => runtime_cri::CgroupDriver::Systemd,

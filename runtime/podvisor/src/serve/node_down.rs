@@ -1,5 +1,6 @@
-//! Whether the node goes down, and the time that there is for the end of its pods then. A daemon that is restarted gets the same signal
-//! as one whose node shuts down; systemd knows which of both it is, since it has begun to reach its shutdown target.
+//! Detects a shutdown of the node, and the time left for ending its pods. A restart of the daemon sends the
+//! same signal as the node's shutdown. Only systemd can distinguish them: in a shutdown it has begun to reach
+//! its shutdown target.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,19 +11,20 @@ use tokio::process::Command;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-/// How long systemd may take to answer. It is busy with the shutdown, and a restart of the daemon waits for this as well.
+/// Timeout for systemd's answer. It is busy with the shutdown, and a restart of the daemon also waits for it.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// The time of a service that says nothing of it (`DefaultTimeoutStopSec=` of systemd-system.conf(5)), which containers have elsewhere.
+/// The stop timeout of a service without its own (`DefaultTimeoutStopSec=` of systemd-system.conf(5)), as for
+/// containers elsewhere.
 const USUAL: Duration = Duration::from_secs(90);
 
-/// The longest time that is used: a unit may have no bound.
+/// The longest time used: a unit may have no bound.
 const LONGEST: Duration = Duration::from_secs(3600);
 
-/// The time that this daemon's unit has to stop, where the node goes down; `None` where the daemon alone stops.
+/// The stop timeout of this daemon's unit, if the node goes down; `None` if only the daemon stops.
 pub(super) async fn time_left() -> Option<Duration> {
     let state = systemctl(&["is-system-running"]).await?;
-    // The word for a system whose shutdown target is active, or has a job (systemctl(1)).
+    // The word for a system with an active or queued shutdown target (systemctl(1)).
     if state != "stopping" {
         return None;
     }
@@ -36,14 +38,14 @@ pub(super) async fn time_left() -> Option<Duration> {
     Some(time)
 }
 
-/// What systemctl says to this.
+/// The output of systemctl with these arguments.
 async fn systemctl(arguments: &[&str]) -> Option<String> {
     let mut command = Command::new("systemctl");
     command.args(arguments).env("LC_ALL", "C").stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
     match timeout(ANSWERS_WITHIN, command.output()).await {
-        // The exit status of is-system-running says whether all is well.
+        // The exit status of is-system-running is non-zero for every state but a healthy one.
         Ok(Ok(output)) => Some(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-        // A node without systemd, where nobody can say it.
+        // A node without systemd. The answer is unknown there.
         Ok(Err(error)) if error.kind() == ErrorKind::NotFound => None,
         Ok(Err(error)) => {
             warn!(%error, "systemctl cannot be run: pods go on, though the node may go down");
@@ -62,7 +64,8 @@ fn unit_of(cgroups: &str) -> Option<String> {
     paths.find_map(|path| path.split('/').rfind(|part| part.ends_with(".service"))).map(str::to_owned)
 }
 
-/// The time span that systemctl prints (systemd.time(7)); none where it says that there is no bound, or nothing.
+/// The time span as printed by systemctl (systemd.time(7)). An infinite one becomes the longest; `None` for
+/// other text.
 fn time_span(text: &str) -> Option<Duration> {
     if text == "infinity" {
         return Some(LONGEST);

@@ -1,12 +1,13 @@
-//! Reloads: reads the configuration again at SIGHUP, and hands it to the parts that can take it. All or nothing: where the
-//! file is wrong, or a part cannot take its values, what was in force before stays.
+//! Reloads: reads the configuration again at SIGHUP, and passes it to the parts with a changing
+//! configuration. All or nothing: if the file is wrong, or a part refuses its values, the old configuration
+//! stays in force.
 //!
 //! ```text
-//!   SIGHUP ──► read, check ──► what a reload takes up ──► parts ──► published ──► Status, figures, `podvisor config`
-//!                  └── wrong ────────┴── contradicts ──────┴── cannot ──► one error in the log, published as refused
+//!   SIGHUP ──► read, check ──► keys of a reload ──► parts ──► published: Status, metrics, `podvisor config`
+//!                  └── wrong ────┴── contradict ────┴── cannot ──► an error in the log; published as refused
 //! ```
 //!
-//! One task reloads. Signals that come meanwhile are one more reload afterwards.
+//! One task reloads. Signals during a reload cause one more reload afterwards.
 
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,30 +26,30 @@ use crate::config::keys::Takes;
 use crate::config::view::{ConfigView, Reload};
 use crate::config::{Config, ConfigError, Loaded, load};
 
-/// How long the file's disk may take.
+/// Timeout for reading the file from its disk.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// Changes that get a line each; a file of a mebibyte could have thousands.
+/// Changes with a line each in the log. A file of a mebibyte could have thousands.
 const CHANGES_LOGGED_MAX: usize = 64;
 
-/// The parts that take another configuration.
+/// The parts with a changing configuration.
 pub(super) trait TakeUp: Send {
     /// Takes the configuration, whole or not at all.
     fn take_up(&mut self, config: &Config) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-/// The configuration in force, and whoever it is handed to.
+/// The configuration in force, its parts and its subscribers.
 #[derive(Debug)]
 pub(super) struct Reloader<T> {
     path: Option<PathBuf>,
     in_force: Loaded,
     parts: T,
     views: watch::Sender<ConfigurationView>,
-    /// A reading that has not ended in time: its disk must not take a thread more at each signal.
+    /// A reading past its timeout. A hanging disk must not take another thread at each signal.
     reading: Option<JoinHandle<Result<Loaded, ConfigError>>>,
 }
 
-/// The configuration as it is in force at the start, for whoever is to report it.
+/// The configuration in force at the start, for its subscribers.
 pub(super) fn publish_first(loaded: &Loaded) -> watch::Sender<ConfigurationView> {
     watch::Sender::new(view(loaded, None, 0))
 }
@@ -74,7 +75,7 @@ impl<T: TakeUp> Reloader<T> {
         }
     }
 
-    /// Reloads once, and says in the log how that went.
+    /// Reloads once, and logs the outcome.
     async fn reload(&mut self) {
         let outcome = self.attempt().await;
         let waiting = match &outcome {
@@ -93,7 +94,7 @@ impl<T: TakeUp> Reloader<T> {
         self.views.send_replace(view(&self.in_force, Some(Reload { at_s, refused }), waiting));
     }
 
-    /// Returns all keys that have other values in the file than were in force.
+    /// Returns the keys with changed values in the file.
     async fn attempt(&mut self) -> anyhow::Result<Vec<Change>> {
         let now = self.read().await?;
         if self.in_force.is_there && !now.is_there {

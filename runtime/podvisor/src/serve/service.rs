@@ -1,13 +1,13 @@
-//! The daemon as a service manager sees it (sd_notify(3), sd_watchdog_enabled(3)): that it serves, that it still answers,
-//! that it reloads its configuration, and that it stops. Nothing is sent where no service manager has started the daemon.
+//! Reports the daemon's state to a service manager (sd_notify(3), sd_watchdog_enabled(3)): ready, still
+//! answering, reloading, stopping. Sends nothing if no service manager started the daemon.
 //!
 //! ```text
 //!   started ──answers──► READY=1 ──► each interval: answers? ──yes──► WATCHDOG=1
-//!                                         └──no──► a line in the log; the manager restarts a daemon that stays silent
+//!                                         └──no──► a line in the log; the manager restarts a silent daemon
 //! ```
 //!
-//! An answer is a call over the daemon's own socket, a look at its pods, and a sign of life from the threads of streams. No
-//! disk, no guest and no other runtime is asked: a new daemon would wait for them as long.
+//! An answer is a call over the daemon's own socket, a read of its pods, and a sign of life from the threads
+//! of streams. No disk, guest or other runtime is involved: a new daemon would wait for them just as long.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,26 +21,26 @@ use tracing::{info, warn};
 
 use crate::client;
 
-/// The variable that names the service manager's socket (sd_notify(3)).
+/// The variable with the service manager's socket (sd_notify(3)).
 const SOCKET_VARIABLE: &str = "NOTIFY_SOCKET";
 
-/// Intervals in the time after which the manager calls the daemon dead. A round takes two at most, one for the pause and
-/// one for the answer, so two answers in a row may fail.
+/// Intervals in the manager's watchdog timeout. A round takes two at most, one for the pause and one for the
+/// answer, so two answers in a row may fail.
 const INTERVALS: u32 = 6;
 
-/// The interval where nobody watches: the first answer alone is waited for.
+/// The interval without a watchdog: only the first answer is waited for.
 const START_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Whether the manager has been notified that the daemon is ready.
+/// Whether the manager knows about the daemon's readiness.
 static IS_READY: AtomicBool = AtomicBool::new(false);
 
-/// Whether a service manager wants to hear of this process.
+/// Whether a service manager wants notifications from this process.
 pub(super) fn is_managed() -> bool {
     std::env::var_os(SOCKET_VARIABLE).is_some()
 }
 
-/// Reports that the daemon serves, at its first answer, and as long as the manager watches, that it answers. `publish` takes
-/// the outcome of each look that the manager waits for.
+/// Reports the first answer as readiness. With a watchdog, it reports every further answer, and `publish`
+/// takes the outcome of each check.
 pub(super) async fn report<F>(answers: impl Fn() -> F, publish: impl Fn(Result<(), String>))
 where
     F: Future<Output = Result<(), String>>,
@@ -69,14 +69,15 @@ where
     }
 }
 
-/// Reports that the daemon reloads its configuration, and returns whether that was reported. Before the daemon is ready
-/// nothing is: the end of a reload looks like the end of a start.
+/// Reports the start of a reload, and returns whether a report was sent. Before the daemon is ready it sends
+/// none: the end of a reload looks like the end of a start.
 pub(super) async fn reloading() -> bool {
     if !is_managed() || !IS_READY.load(Ordering::Acquire) {
         return false;
     }
     match NotifyState::monotonic_usec_now() {
-        // In one message, as Type=notify-reload has it (systemd.service(5)); an earlier systemd takes the first.
+        // In one message, as for Type=notify-reload (systemd.service(5)). An earlier systemd reads only the
+        // first part.
         Ok(now) => send(&[NotifyState::Reloading, now]).await,
         Err(error) => {
             warn!(%error, "there is no time for the service manager");
@@ -91,14 +92,14 @@ pub(super) async fn reloaded() {
     send(&[NotifyState::Ready]).await;
 }
 
-/// Reports that the daemon stops.
+/// Reports the start of the daemon's stop.
 pub(super) async fn stopping() {
     if is_managed() {
         send(&[NotifyState::Stopping]).await;
     }
 }
 
-/// Whether the daemon answers: on its socket, by a look at what it has in memory, and on the threads of streams.
+/// Whether the daemon answers: on its socket, by a read of its memory, and on the threads of streams.
 pub(super) async fn answers(socket: &Path, look: impl FnOnce(), streams: &Handle) -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", socket.display());
     let mut client = client::connect(socket).await.map_err(|error| failed(&error))?;
@@ -112,7 +113,7 @@ async fn within(limit: Duration, answer: impl Future<Output = Result<(), String>
     timeout(limit, answer).await.unwrap_or_else(|_| Err(late()))
 }
 
-/// Sends one message. A thread of its own waits, since the manager may not read at once.
+/// Sends one message. A separate thread waits, because the manager may not read at once.
 async fn send(states: &[NotifyState<'static>]) {
     let text = states.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
     let states = states.to_vec();
@@ -133,17 +134,17 @@ mod tests {
 
     use super::*;
 
-    /// Set in the process that stands for a daemon.
+    /// Set in the process in the daemon's role.
     const CHILD: &str = "PODVISOR_TEST_SERVICE";
     const LIMIT: Duration = Duration::from_secs(60);
-    /// Ends what the manager reads.
+    /// Marks the end of the messages.
     const END: &str = "end";
 
     fn is_child() -> bool {
         std::env::var_os(CHILD).is_some()
     }
 
-    /// Runs a test of this file once more, in a process with a manager's variables, and returns what that sent.
+    /// Runs a test of this file once more, in a process with a manager's variables, and returns its messages.
     fn as_service(test: &str, watched: bool) -> String {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("notify");
@@ -177,7 +178,8 @@ mod tests {
         sent
     }
 
-    /// In the child: reports for `limits` watchdog limits, while answers come as `answer` says of their number.
+    /// In the child: reports for `limits` watchdog limits, while answers come as `answer` says of their
+    /// number.
     async fn report_for<F>(limits: u32, answer: impl Fn(u32) -> F)
     where
         F: Future<Output = Result<(), String>>,

@@ -1,5 +1,5 @@
-//! The reasons for a daemon to stop: SIGTERM, SIGINT, and for a private daemon the end of the pipe from its command.
-//! A thread of its own waits for them, so that no work of the daemon's can keep a signal waiting.
+//! The reasons for a daemon to stop: SIGTERM, SIGINT, and for a private daemon the end of the pipe from its
+//! command. A separate thread waits for them, so the daemon's work never delays a signal.
 
 use std::io::{self, Read};
 use std::thread;
@@ -7,8 +7,8 @@ use std::thread;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// Listens from now on. The future resolves at the first reason to stop; a signal after that calls `at_once`, which
-/// is meant to end the process.
+/// Listens from now on. The future resolves at the first reason to stop. A later signal calls `at_once`, to
+/// end the process.
 pub(super) fn listen(
     pipe: Option<Box<dyn Read + Send>>,
     at_once: impl FnOnce() + Send + 'static,
@@ -17,7 +17,7 @@ pub(super) fn listen(
     if let Some(mut pipe) = pipe {
         let sender = sender.clone();
         thread::Builder::new().name("command".into()).spawn(move || {
-            // Nobody writes into the pipe. The kernel closes it however the command ends.
+            // Nothing is ever written to the pipe. The kernel closes it however the command ends.
             let _ = io::copy(&mut pipe, &mut io::sink());
             let _ = sender.blocking_send(());
         })?;
@@ -34,7 +34,7 @@ pub(super) fn listen(
                     _ = terminate.recv() => {}
                     _ = interrupt.recv() => {}
                 }
-                // Full or closed: the daemon knows already that it is to stop.
+                // Full or closed: the daemon is already stopping.
                 if sender.try_send(()).is_err()
                     && let Some(at_once) = at_once.take()
                 {
