@@ -1,14 +1,14 @@
-//! The one configuration file, as structs with their defaults. The meaning of each key is in `config/keys.rs`, from which
-//! the operator's documents are made; a test in `config/reference.rs` fails where a key is missing. Nothing here looks at
-//! the host beyond reading the file and asking the daemon.
+//! The one configuration file, as structs with their defaults. `config/keys.rs` describes each key, and the
+//! operator's documents are generated from it. A test in `config/reference.rs` fails if a key is missing
+//! there. This module does nothing on the host but read the file and ask the daemon.
 //!
-//! | question | where |
+//! | topic | file |
 //! |---|---|
-//! | how the file is read, and what is wrong with it | `file.rs`, `check.rs`, `filter.rs`, `place.rs` |
-//! | which value each key has, and where it comes from | `setting.rs` |
-//! | which keys changed, and what a reload takes up of them | `change.rs` |
-//! | what the daemon has in force | `view.rs`, asked for in `ask.rs` |
-//! | what `podvisor config` prints | `command.rs`, `report.rs`, `print.rs`, `reference.rs` |
+//! | reading the file, and its errors | `file.rs`, `check.rs`, `filter.rs`, `place.rs` |
+//! | the value of each key, and its origin | `setting.rs` |
+//! | changed keys, and those used after a reload | `change.rs` |
+//! | the daemon's configuration in force | `view.rs`, requested in `ask.rs` |
+//! | the output of `podvisor config` | `command.rs`, `report.rs`, `print.rs`, `reference.rs` |
 
 pub(crate) mod ask;
 pub(crate) mod change;
@@ -42,7 +42,7 @@ use serde::{Deserialize, Serialize};
 use self::nri::Nri;
 use self::traces::Traces;
 
-/// Read when no file is named; may be absent.
+/// The file read by default. It may be missing.
 pub(crate) const DEFAULT_FILE: &str = "/etc/podvisor/config.toml";
 
 /// The whole configuration.
@@ -81,13 +81,13 @@ pub(crate) struct Cni {
     pub(crate) conf_dir: PathBuf,
     pub(crate) bin_dirs: Vec<PathBuf>,
     pub(crate) cache_dir: PathBuf,
-    /// The language of templates is in `runtime/net/src/template.rs`.
+    /// The syntax of templates is in `runtime/net/src/template.rs`.
     pub(crate) conf_template: Option<PathBuf>,
     pub(crate) settings: Settings,
     pub(crate) spare_namespaces: u8,
 }
 
-/// The fate of settings that CNI plugins leave in a pod's network namespace.
+/// How to treat settings made by CNI plugins in a pod's network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Settings {
@@ -105,7 +105,7 @@ pub(crate) struct Cgroup {
     pub(crate) strict: bool,
 }
 
-/// The maker of the pods' cgroups.
+/// The creator of the pods' cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum CgroupDriver {
@@ -119,7 +119,7 @@ pub(crate) enum CgroupDriver {
 pub(crate) struct Registries {
     pub(crate) insecure: Vec<String>,
     pub(crate) config_dir: PathBuf,
-    /// The language of patterns is in `runtime/image/src/pinned.rs`.
+    /// The syntax of patterns is in `runtime/image/src/pinned.rs`.
     pub(crate) pinned: Vec<String>,
 }
 
@@ -132,18 +132,18 @@ pub(crate) struct Streaming {
     pub(crate) key: Option<PathBuf>,
 }
 
-/// The server of figures for Prometheus.
+/// The server of metrics for Prometheus.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Metrics {
     pub(crate) address: Option<SocketAddr>,
 }
 
-/// The log of a process that serves.
+/// The log of a serving process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Log {
-    /// The language of filters is in `config/filter.rs`.
+    /// The syntax of filters is in `config/filter.rs`.
     pub(crate) level: String,
     pub(crate) format: LogFormat,
 }
@@ -165,7 +165,7 @@ pub(crate) struct Upstream {
     pub(crate) unnamed_pods: UnnamedPods,
 }
 
-/// The pods without a handler's name that another runtime gets.
+/// Which pods without a handler's name go to another runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum UnnamedPods {
@@ -318,17 +318,18 @@ impl Config {
         self.paths.guest_image.join("root.erofs")
     }
 
-    /// The file that scratch disks are copied from.
+    /// The template of scratch disks.
     pub(crate) fn scratch_template(&self) -> PathBuf {
         self.paths.guest_image.join("scratch.ext4")
     }
 
-    /// The file that disks of volumes are copied from.
+    /// The template of disks of volumes.
     pub(crate) fn volume_template(&self) -> PathBuf {
         self.paths.guest_image.join("volume.ext4")
     }
 
-    /// The handlers of VMs, and the name of the one that serves requests without a handler, if it is one of them.
+    /// The handlers of VMs, and the name of the default one. `None` if none of them serves requests without a
+    /// handler.
     pub(crate) fn handlers(&self) -> (Vec<Handler>, Option<String>) {
         let handlers = if self.handler.is_empty() { vec![Handler::default()] } else { self.handler.clone() };
         let default = match &handlers[..] {

@@ -1,4 +1,4 @@
-//! Asks a running daemon for the configuration that it has in force, over CRI.
+//! Asks a running daemon for its configuration in force, over CRI.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -12,13 +12,13 @@ use tokio::net::UnixStream;
 use super::view::ConfigView;
 use crate::client::{self, refused};
 
-/// How long a daemon may take: it answers in milliseconds, and one that hangs must not hang a command.
+/// Timeout for the daemon. It answers in milliseconds, and a hanging one must not hang a command.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// The configuration of the daemon on this socket; `None` where nobody serves there.
+/// The configuration of the daemon on this socket; `None` if no daemon serves there.
 ///
 /// # Errors
-/// The socket cannot be used, or the daemon does not answer in time, or not with its configuration.
+/// The socket cannot be used, or the daemon does not answer in time, or the answer has no configuration.
 pub(crate) async fn in_force(socket: &Path) -> anyhow::Result<Option<ConfigView>> {
     match tokio::time::timeout(ANSWERS_WITHIN, ask(socket)).await {
         Ok(outcome) => outcome.with_context(|| format!("asking the daemon on {}", socket.display())),
@@ -32,7 +32,7 @@ async fn ask(socket: &Path) -> anyhow::Result<Option<ConfigView>> {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
             return Ok(None);
         }
-        // A socket of root's is no proof that nobody serves.
+        // Without permission for root's socket there may still be a daemon.
         Err(error) => return Err(error.into()),
     }
     let mut client = client::connect(socket).await?;

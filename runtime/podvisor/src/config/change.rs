@@ -1,25 +1,25 @@
-//! Changes of a configuration: the keys that have other values, and those of them that a reload takes up. The table in
-//! `keys.rs` decides for each key. Pure.
+//! Changes of a configuration: the keys with changed values, and those used after a reload. The table in
+//! `keys.rs` decides this for each key. Pure.
 
 use super::check;
 use super::keys::Takes;
 use super::setting::{Setting, find};
 use super::{Config, Loaded};
 
-/// A key with another value than before.
+/// A key with a changed value.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Change {
     /// The key, as in [`Setting`].
     pub(crate) key: String,
-    /// The value before; `None` for a key that was unset or not there.
+    /// The old value; `None` for a key that was unset or missing.
     pub(crate) from: Option<toml::Value>,
-    /// The value now; `None` for a key that is unset or not there.
+    /// The new value; `None` for a key that is unset or missing.
     pub(crate) to: Option<toml::Value>,
-    /// The occasion at which the value counts.
+    /// When the new value takes effect.
     pub(crate) takes: Takes,
 }
 
-/// The keys whose values differ, in the order of the table of keys; those of handlers that are gone come last.
+/// The keys with different values, in the order of the table of keys. Those of removed handlers come last.
 pub(crate) fn changes(before: &[Setting], now: &[Setting]) -> Vec<Change> {
     let value = |all: &[Setting], key: &str| all.iter().find(|setting| setting.key == key)?.value.clone();
     let gone = before.iter().filter(|old| now.iter().all(|new| new.key != old.key));
@@ -33,15 +33,15 @@ pub(crate) fn changes(before: &[Setting], now: &[Setting]) -> Vec<Change> {
     changes.filter(|change| change.from != change.to).collect()
 }
 
-/// The occasion at which a key's new value counts.
+/// When a key's new value takes effect.
 pub(super) fn takes(key: &str) -> Takes {
     find(key).map_or(Takes::Restart, |(_, key)| key.takes)
 }
 
-/// Returns `now` as far as a reload takes it up, and otherwise the configuration `before`, which stays in force.
+/// Returns `now` for the keys of a reload. All other keys stay as in `before`.
 ///
 /// # Errors
-/// Keys that are taken up contradict those that stay; for people.
+/// The new values of a reload contradict values that stay; for people.
 pub(crate) fn taken_up(before: &Loaded, now: &Loaded) -> Result<Loaded, String> {
     let config = Config {
         paths: before.config.paths.clone(),
@@ -84,7 +84,7 @@ mod tests {
         parse(Path::new("/c"), text).unwrap()
     }
 
-    /// A configuration in which every key has another value than by default.
+    /// A configuration with no key at its default.
     const OTHER: &str = r#"
         [paths]
         state = "/x/s"

@@ -1,4 +1,4 @@
-//! Contradictions within a configuration whose keys and types are right. Nothing here looks at the host.
+//! Contradictions in a configuration with valid keys and types. Nothing here reads the host.
 
 use std::path::{Component, Path};
 
@@ -6,19 +6,21 @@ use runtime_spec::TemplateScope;
 
 use super::{Config, Handler, UnnamedPods, Upstream, filter};
 
-/// Handlers of a node: a RuntimeClass each, and far more than anybody can choose from. Status lists all of them.
+/// Handlers of a node: each has a RuntimeClass, so this is far more than anyone can choose from. Status lists
+/// all of them.
 const HANDLERS_MAX: usize = 128;
 
-/// Sockets of one handler: a node has a few agents, and each socket is looked for behind each mount of a container.
+/// Sockets of one handler. A node has a few agents, and each socket is searched for behind each mount of a
+/// container.
 const HOST_SOCKETS_MAX: usize = 16;
 
-/// VMs of one handler that wait for pods: each takes some ten MiB.
+/// Spare VMs of one handler. Each takes about ten MiB.
 const SPARE_VMS_MAX: u8 = 64;
 
 /// A contradiction.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Contradiction {
-    /// A key that is part of it, as in `paths.state` and `handler[0].name`.
+    /// One of its keys, as in `paths.state` and `handler[0].name`.
     pub(super) key: String,
     /// The contradiction, for people.
     pub(super) message: String,
@@ -105,7 +107,7 @@ fn check_host_sockets(index: usize, handler: &Handler) -> Result<(), Contradicti
         if !socket.is_absolute() || socket.file_name().is_none() {
             return wrong(format!("{name} is no absolute path of a socket"));
         }
-        // Written as the node has it, so that nobody is mistaken about what is named.
+        // Written exactly as on the node, so the name cannot mislead.
         let plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
         if !Path::components(socket).all(plain) || name.to_string().contains("/./") {
             return wrong(format!("{name} has . or .. in it"));
@@ -117,7 +119,7 @@ fn check_host_sockets(index: usize, handler: &Handler) -> Result<(), Contradicti
     Ok(())
 }
 
-/// Checks what the configuration says of another runtime against the handlers.
+/// Checks the settings for another runtime against the handlers.
 fn check_upstream(config: &Config) -> Result<(), Contradiction> {
     let Upstream { socket: Some(_), handlers, unnamed_pods } = &config.upstream else { return Ok(()) };
     for (index, name) in handlers.iter().enumerate() {

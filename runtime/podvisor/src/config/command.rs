@@ -1,5 +1,5 @@
-//! `podvisor config`: prints what is in force and where each value comes from, and what can be configured. The command
-//! changes nothing; what the keys mean is in `reference.rs`.
+//! `podvisor config`: prints the configuration in force with the origin of each value, or describes all keys.
+//! The command changes nothing. `reference.rs` describes the keys.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use super::{DEFAULT_FILE, ask, file, print, reference};
 pub(crate) struct Args {
     #[command(subcommand)]
     what: Option<What>,
-    /// Form in which the configuration in force is printed; toml unless given.
+    /// Form of the configuration in force; toml by default.
     #[arg(short, long, value_enum)]
     output: Option<Output>,
 }
@@ -35,13 +35,13 @@ enum Output {
     Json,
 }
 
-/// Prints what was asked for. A mistake in the file is an error, after what could be printed.
+/// Prints the requested text. A mistake in the file is an error, after the rest of the output.
 pub(crate) async fn print(path: Option<&Path>, args: Args) -> anyhow::Result<ExitCode> {
     let Some(what) = args.what else { return in_force(path, args.output.unwrap_or(Output::Toml)).await };
     if args.output.is_some() {
         bail!("--output is of the configuration in force alone");
     }
-    // Whoever looks up a key learns of a mistake in the file.
+    // Also here, so a mistake in the file is noticed.
     super::load(path)?;
     match what {
         What::Example => print!("{}", reference::commented()),
@@ -57,7 +57,7 @@ async fn in_force(path: Option<&Path>, output: Output) -> anyhow::Result<ExitCod
         Err(_) => file::likely_socket(path),
     };
     let asked = ask::in_force(&socket).await.map_err(|error| format!("{error:#}"));
-    // A daemon has an environment of its own; one that is started from here would have this one.
+    // A daemon has its own environment. One started from here would have this process's.
     let loaded = if matches!(asked, Ok(Some(_))) { loaded } else { loaded.and_then(|_| super::load(path)) };
     let (loaded, wrong) = match loaded {
         Ok(loaded) => (Ok(loaded), None),

@@ -1,5 +1,5 @@
-//! Reads the configuration file. The file is an operator's, and may be anything: a directory, a pipe, endless, or changing
-//! while it is read. An error is one line with file, line and key.
+//! Reads the configuration file. It is an operator's file, and may be anything: a directory, a pipe, endless,
+//! or changing during the read. An error is one line with file, line and key.
 
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -15,36 +15,36 @@ use super::place::{Lines, Places};
 use super::setting::{Origin, Setting, settings};
 use super::{Config, DEFAULT_FILE, check, filter};
 
-/// The variable that overrides `log.level`.
+/// The variable to override `log.level`.
 pub(crate) const LOG_VARIABLE: &str = "PODVISOR_LOG";
 
-/// The key that [`LOG_VARIABLE`] overrides.
+/// The key overridden by [`LOG_VARIABLE`].
 pub(super) const LOG_KEY: &str = "log.level";
 
-/// Longest file, in bytes: some thousand handlers. A larger one is something else.
+/// Longest file, in bytes: about a thousand handlers. A larger one is no configuration.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// How often a file is read that changes meanwhile.
+/// Number of attempts to read a file while it changes.
 const READS_MAX: u32 = 5;
 
-/// The pause before a file is read again that has changed: most programs write a file in one go.
+/// The pause before a changed file is read again: most programs write a file in one go.
 const READ_PAUSE: Duration = Duration::from_millis(20);
 
-/// A configuration as it was read, with the origin of each value.
+/// A configuration as read, with the origin of each value.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
     pub(crate) config: Config,
-    /// The file that was read, or that would have been.
+    /// The file, even if it does not exist.
     pub(crate) file: PathBuf,
-    /// Whether the file was there.
+    /// Whether the file exists.
     pub(crate) is_there: bool,
     /// All keys.
     pub(crate) settings: Vec<Setting>,
-    /// The reason why [`LOG_VARIABLE`] is not used although it is set.
+    /// The reason for ignoring [`LOG_VARIABLE`], if it is set but invalid.
     pub(crate) variable_refused: Option<String>,
 }
 
-/// A configuration that cannot be used.
+/// An invalid configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
     #[error("cannot read the configuration {}", path.display())]
@@ -53,7 +53,7 @@ pub(crate) enum ConfigError {
     Wrong { place: WrongPlace, message: String },
 }
 
-/// A place in the file: file, line and key, as far as they are known.
+/// A place in the file: file, line and key, as far as known.
 #[derive(Debug)]
 pub(crate) struct WrongPlace {
     path: PathBuf,
@@ -69,7 +69,8 @@ impl fmt::Display for WrongPlace {
     }
 }
 
-/// Reads the named file, or the default file if there is one, or takes the defaults; then the environment.
+/// Reads the given file, or the default file if it exists, or else takes the defaults. Then applies the
+/// environment.
 pub(crate) fn load(path: Option<&Path>) -> Result<Loaded, ConfigError> {
     let loaded = load_file(path)?;
     Ok(match std::env::var(LOG_VARIABLE) {
@@ -78,7 +79,7 @@ pub(crate) fn load(path: Option<&Path>) -> Result<Loaded, ConfigError> {
     })
 }
 
-/// Reads the file as [`load`] does, and leaves the environment out.
+/// Reads the file as [`load`] does, but ignores the environment.
 pub(super) fn load_file(path: Option<&Path>) -> Result<Loaded, ConfigError> {
     let file = path.unwrap_or(Path::new(DEFAULT_FILE));
     match read(file) {
@@ -90,7 +91,7 @@ pub(super) fn load_file(path: Option<&Path>) -> Result<Loaded, ConfigError> {
     }
 }
 
-/// The CRI socket that a file names which may be wrong otherwise.
+/// The CRI socket set in a file, even if the file has mistakes elsewhere.
 pub(super) fn likely_socket(path: Option<&Path>) -> PathBuf {
     let text = read(path.unwrap_or(Path::new(DEFAULT_FILE))).unwrap_or_default();
     let (table, _) = DeTable::parse_recoverable(&text);
@@ -103,7 +104,7 @@ pub(super) fn likely_socket(path: Option<&Path>) -> PathBuf {
 }
 
 impl Loaded {
-    /// Puts the environment's filter of the log before the file's.
+    /// Overrides the file's filter of the log by the environment's.
     fn overridden(mut self, level: String) -> Loaded {
         if let Err(why) = filter::parse(&level) {
             self.variable_refused = Some(why);
@@ -144,7 +145,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Loaded, ConfigError> {
     Ok(Loaded { config, file: path.to_owned(), is_there: true, settings, variable_refused: None })
 }
 
-/// Reads the file whole, as it was at one moment.
+/// Reads the whole file in one consistent version.
 fn read(path: &Path) -> io::Result<String> {
     for _ in 0..READS_MAX {
         if let Some(text) = read_once(path)? {
@@ -155,9 +156,9 @@ fn read(path: &Path) -> io::Result<String> {
     Err(io::Error::other("it changes while it is read"))
 }
 
-/// Returns `None` where the file has changed meanwhile.
+/// Returns `None` if the file has changed meanwhile.
 fn read_once(path: &Path) -> io::Result<Option<String>> {
-    // A named pipe would keep the opening waiting for its writer.
+    // Opening a named pipe would block until it has a writer.
     let mut file = File::options().read(true).custom_flags(O_NONBLOCK).open(path)?;
     let before = file.metadata()?;
     if !before.is_file() {

@@ -1,18 +1,19 @@
-//! Filters of the log, in the syntax of tracing-subscriber's `EnvFilter`. That syntax takes every word for the name of a
-//! module, so a mistyped level would hide the whole log; the file's filters are therefore checked here more strictly.
+//! Filters of the log, in the syntax of tracing-subscriber's `EnvFilter`. This syntax takes every word for
+//! the name of a module, so a mistyped level would hide the whole log. So the file's filters are checked here
+//! more strictly.
 
 use tracing_subscriber::EnvFilter;
 
-/// Levels, as they are written.
+/// Names of levels.
 const LEVELS: &[&str] = &["off", "error", "warn", "info", "debug", "trace"];
 
-/// Longest filter, in bytes. Each part of it is compared with each place in the program that logs.
+/// Longest filter, in bytes. Each part of it is compared with each log statement of the program.
 const BYTES_MAX: usize = 4096;
 
 /// Parses a filter.
 ///
 /// # Errors
-/// The text is too long or is no filter; for people.
+/// The text is too long or an invalid filter; for people.
 pub(crate) fn parse(text: &str) -> Result<EnvFilter, String> {
     if text.len() > BYTES_MAX {
         return Err(format!("the filter is longer than {BYTES_MAX} bytes"));
@@ -23,7 +24,7 @@ pub(crate) fn parse(text: &str) -> Result<EnvFilter, String> {
 /// Checks a filter of the file: parts are separated by commas, and each is a level or `module=level`.
 ///
 /// # Errors
-/// As [`parse`], and a word that is no level.
+/// As [`parse`], and a word other than a level.
 pub(crate) fn check(text: &str) -> Result<(), String> {
     parse(text)?;
     // Fields of spans may have commas in their values.

@@ -1,6 +1,6 @@
 //! The configuration's keys: every key with its type, its default and its meaning, in one table. The order is
-//! that of the structs in `config.rs`. `reference.rs` renders the table and has the tests that compare it with
-//! the structs.
+//! the same as in the structs of `config.rs`. `reference.rs` renders the table, and its tests compare the
+//! table with the structs.
 
 mod handler;
 mod key;

@@ -1,4 +1,4 @@
-//! Plugins of the node (NRI), as the file has them.
+//! Settings for plugins of the node (NRI).
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use runtime_cri::UnsupportedAdjustments;
 use runtime_nri::NriConfig;
 use serde::{Deserialize, Serialize};
 
-/// Longest time-out, in seconds: a call of the kubelet's ends after two minutes, and asks several plugins.
+/// Longest timeout, in seconds: a call of the kubelet ends after two minutes, and involves several plugins.
 const TIMEOUT_SECONDS_MAX: u64 = 60;
 
 /// Plugins of the node.
@@ -25,7 +25,7 @@ pub(crate) struct Nri {
     pub(crate) unsupported: Unsupported,
 }
 
-/// The fate of what plugins ask for and a VM cannot have.
+/// How to treat adjustments by plugins that a VM does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Unsupported {
@@ -49,7 +49,7 @@ impl Default for Nri {
 }
 
 impl Nri {
-    /// The keys whose values cannot be, and why not.
+    /// A key with an invalid value, and the reason.
     pub(super) fn wrong(&self) -> Option<(&'static str, String)> {
         let timeouts = [
             ("nri.registration_timeout_seconds", self.registration_timeout_seconds),
@@ -60,7 +60,8 @@ impl Nri {
         Some((key, format!("{seconds} seconds: must be from 1 to {TIMEOUT_SECONDS_MAX}")))
     }
 
-    /// The configuration of plugins. `beside` is the socket that is left to them where another runtime may serve the usual one.
+    /// The configuration of plugins. `beside` is the default socket if another runtime may serve the usual
+    /// one.
     pub(crate) fn config(&self, beside: Option<PathBuf>) -> NriConfig {
         let usual = || beside.unwrap_or_else(|| DEFAULT_SOCKET.into());
         NriConfig {
@@ -74,7 +75,7 @@ impl Nri {
         }
     }
 
-    /// What becomes of adjustments that a VM cannot have.
+    /// How to treat unsupported adjustments.
     pub(crate) fn unsupported(&self) -> UnsupportedAdjustments {
         match self.unsupported {
             Unsupported::Refuse => UnsupportedAdjustments::Refuse,

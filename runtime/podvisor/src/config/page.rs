@@ -1,5 +1,5 @@
-//! The configuration's manual page, podvisor-config.toml(5), rendered from the table in `keys.rs`. This module never reads
-//! a configuration.
+//! The configuration's manual page, podvisor-config.toml(5), rendered from the table in `keys.rs`. This
+//! module never reads a configuration.
 
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
@@ -34,7 +34,7 @@ pub(crate) fn add_to(roff: &mut Roff) {
     roff.control("SH", ["SEE ALSO"]).text([roman("podvisor(1), podvisor-config(1)")]);
 }
 
-/// Text whose parts between backticks are bold.
+/// Text with its parts between backticks in bold.
 fn inline(text: &str) -> Vec<Inline> {
     let parts = text.split('`').enumerate();
     parts.map(|(index, part)| if index % 2 == 1 { bold(part) } else { roman(part) }).collect()
@@ -44,7 +44,8 @@ fn inline(text: &str) -> Vec<Inline> {
 mod tests {
     use super::*;
 
-    /// The page without groff's escapes, which are for hyphens, fonts, and points and quotes at the beginning of a line.
+    /// The page without groff's escapes: those for hyphens, fonts, and points and quotes at the beginning of
+    /// a line.
     fn plain() -> String {
         let mut roff = Roff::new();
         add_to(&mut roff);

@@ -1,5 +1,5 @@
-//! The places of keys in the file's text. Nothing here knows which keys there are, and a text that is no TOML has the places
-//! that could be made out.
+//! The places of keys in the file's text. Nothing here knows the valid keys. A text with errors has the
+//! places found so far.
 
 use std::ops::Range;
 
@@ -12,16 +12,16 @@ pub(super) struct Places(Vec<Place>);
 
 #[derive(Debug)]
 struct Place {
-    /// Key as in `paths.state`, and for tables that are there several times as in `handler[0].name`.
+    /// Key as in `paths.state`, and for repeated tables as in `handler[0].name`.
     key: String,
-    /// Number of the line in which the key is, from 1 on.
+    /// Line number of the key, from 1 on.
     line: usize,
     /// Bytes of the text from the key to the end of its value.
     bytes: Range<usize>,
 }
 
 impl Places {
-    /// Looks for the keys of all tables.
+    /// Finds the keys of all tables.
     pub(super) fn of(text: &str) -> Places {
         let (table, _) = DeTable::parse_recoverable(text);
         let lines = Lines::of(text);
@@ -49,7 +49,7 @@ impl Places {
         self.0.iter().find(|place| place.key == key).map(|place| place.line)
     }
 
-    /// The key to which this byte of the text belongs; of several the shortest piece of text.
+    /// The key around this byte of the text. Of several it is the one with the shortest text.
     pub(super) fn key_at(&self, byte: usize) -> Option<&str> {
         let around = self.0.iter().filter(|place| place.bytes.contains(&byte));
         around.min_by_key(|place| place.bytes.len()).map(|place| place.key.as_str())
@@ -75,7 +75,7 @@ impl Lines {
         Lines(text.match_indices('\n').map(|(at, _)| at).collect())
     }
 
-    /// The number of the line that has this byte of the text, from 1 on.
+    /// The line number of this byte of the text, from 1 on.
     pub(super) fn at(&self, byte: usize) -> usize {
         self.0.partition_point(|end| *end < byte) + 1
     }

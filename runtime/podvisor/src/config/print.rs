@@ -1,4 +1,4 @@
-//! The forms of the report of `podvisor config`: a configuration file with comments, which may be used as one, and JSON.
+//! Formats of the report of `podvisor config`: JSON, and a valid configuration file with comments.
 
 use std::fmt::Write;
 
@@ -87,7 +87,7 @@ fn add(text: &mut String, section: &Section, name: &str, unset: Option<&str>, ke
         Some(value) => writeln!(text, "{name} = {value}  # {}", key.origin),
         None => writeln!(text, "# {name} is unset: {}", unset.unwrap_or_default().replace('`', "")),
     };
-    // The default of a key that has it would only be there twice.
+    // A default equal to the value would only be a repetition.
     if key.default != key.value
         && let Some(default) = &key.default
     {
@@ -113,7 +113,7 @@ fn occasion(takes: Takes) -> &'static str {
     }
 }
 
-/// Text of a file in a comment, which ends with its line.
+/// Text of a file for a one-line comment.
 fn one_line(text: &str) -> String {
     text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
 }

@@ -1,6 +1,6 @@
-//! The operator's reference of the configuration, rendered from the table in `keys.rs`:
-//! `docs/configuration.md` and `dist/config.toml` are made here. Tests compare the table with the structs of
-//! `config.rs`, and the files with what is rendered. This module never reads a configuration.
+//! The operator's reference of the configuration, rendered from the table in `keys.rs`. It generates
+//! `docs/configuration.md` and `dist/config.toml`. Tests compare the table with the structs of `config.rs`,
+//! and the files with the rendered text. This module never reads a configuration.
 
 use std::fmt::Write;
 
@@ -65,7 +65,7 @@ pub(crate) fn commented() -> String {
     text
 }
 
-/// The occasion at which a key's new value counts.
+/// When a key's new value takes effect.
 pub(super) fn occasion(key: &Key) -> &'static str {
     match key.takes {
         Takes::Reload => "reload",
@@ -118,8 +118,8 @@ mod tests {
     };
     use super::*;
 
-    /// A configuration in which every key is set. The literals name all fields, so that a new field has to
-    /// be written here, and is then missed in the reference.
+    /// A configuration with every key set. The literals name all fields, so each new field must be added
+    /// here. Then its absence from the reference fails a test.
     fn everything_set() -> Config {
         let path = || Some("/x".into());
         Config {

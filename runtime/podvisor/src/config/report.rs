@@ -1,5 +1,5 @@
-//! The output of `podvisor config`, before it has a form: each key as it is in force, with what the file says instead where
-//! that differs. Pure.
+//! The content of `podvisor config`, without a format: each key in force, with the file's value if it
+//! differs. Pure.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use super::keys::Takes;
 use super::setting::{Origin, Setting, default_of};
 use super::view::{ConfigView, Reload};
 
-/// The configuration in force, and what the file says now.
+/// The configuration in force, and the current file.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
-    /// The file, and whether it is there.
+    /// The file, and whether it exists.
     pub(super) file: PathBuf,
     pub(super) file_is_there: bool,
     /// The mistake in the file, if there is one.
@@ -22,19 +22,19 @@ pub(super) struct Report {
     pub(super) daemon: Daemon,
     /// All keys in force.
     pub(super) keys: Vec<KeyReport>,
-    /// Keys that only the file has: those of handlers that are not in force yet.
+    /// Keys only in the file: those of handlers that are not in force yet.
     pub(super) only_in_file: Vec<KeyReport>,
 }
 
-/// The daemon whose values are in force.
+/// The daemon with the values in force.
 #[derive(Debug, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub(super) enum Daemon {
     /// The values are the daemon's.
     Serves { pid: u32, file: PathBuf, last_reload: Option<Reload> },
-    /// There is none, and the values are those that one would start with.
+    /// No daemon serves. The values are those of a new one.
     Down,
-    /// There is one, which does not say what it has; the values are those that one would start with.
+    /// A daemon serves, but does not report its values. The values are those of a new one.
     Silent { why: String },
 }
 
@@ -47,26 +47,27 @@ pub(super) struct KeyReport {
     pub(super) origin: Origin,
     /// The value by default; `None` for a key that is unset by default.
     pub(super) default: Option<toml::Value>,
-    /// The occasion at which a new value counts.
+    /// When a new value takes effect.
     pub(super) takes: Takes,
-    /// The value in the file, where that is another one.
+    /// The value in the file, if it differs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) in_file: Option<InFile>,
 }
 
-/// The value that a key has in the file while another one is in force.
+/// A key's value in the file, different from the one in force.
 #[derive(Debug, PartialEq, Serialize)]
 pub(super) struct InFile {
-    /// The value; `None` for a key that is unset, or that the file does not have.
+    /// The value; `None` if the key is unset, or not in the file.
     pub(super) value: Option<toml::Value>,
-    /// The origin of the file's value; `None` for a key that the file does not have.
+    /// The origin of the file's value; `None` if the key is not in the file.
     pub(super) origin: Option<Origin>,
-    /// The occasion at which it counts; `None` where the environment is before the file.
+    /// When it takes effect; `None` if the environment overrides the file.
     pub(super) counts_after: Option<Takes>,
 }
 
 impl Report {
-    /// The report of a file and of what the daemon has said. `file` without the environment where the daemon serves.
+    /// The report of a file and the daemon's answer. `file` must not include the environment if the daemon
+    /// serves.
     pub(super) fn of(
         file: Result<Loaded, (PathBuf, String)>,
         asked: Result<Option<ConfigView>, String>,
@@ -101,13 +102,13 @@ impl Report {
         Report { file: path, file_is_there: is_there, file_is_wrong: wrong, daemon, keys, only_in_file }
     }
 
-    /// Keys that have another value in the file.
+    /// Number of keys with another value in the file.
     pub(super) fn differing(&self) -> usize {
         self.keys.iter().filter(|key| key.in_file.is_some()).count() + self.only_in_file.len()
     }
 }
 
-/// A value that is in force from a file is shown at the line that it has now.
+/// A value in force from a file is shown with its current line.
 fn as_in_file<'a>(in_force: &'a Setting, of_file: Option<&'a Setting>) -> &'a Setting {
     let both = of_file.filter(|now| {
         let from_files = |one, other| matches!((one, other), (&Origin::File { .. }, &Origin::File { .. }));

@@ -1,5 +1,5 @@
-//! Each key with its value and the origin of that. The order is that of the table in `keys.rs`; keys of handlers have the
-//! handler's name between, as in `handler.podvisor.memory_mib`.
+//! Each key with its value and the value's origin. The order is that of the table in `keys.rs`. Keys of
+//! handlers include the handler's name, as in `handler.podvisor.memory_mib`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub(crate) struct Setting {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "lowercase")]
 pub(crate) enum Origin {
-    /// Nobody has set the key.
+    /// The key is not set.
     Default,
     /// A line of the configuration file.
     File { file: PathBuf, line: usize },
@@ -81,7 +81,7 @@ fn table(part: &impl Serialize) -> toml::Table {
 
 /// The row of the table of keys for a key of a [`Setting`].
 pub(super) fn find(key: &str) -> Option<(&'static Section, &'static Key)> {
-    // A handler's name may have points in it.
+    // A handler's name may contain points.
     let (section, rest) = key.split_once('.')?;
     let name = rest.rsplit_once('.').map_or(rest, |(_, name)| name);
     let section = SECTIONS.iter().find(|known| known.name == section)?;
@@ -92,7 +92,7 @@ pub(super) fn find(key: &str) -> Option<(&'static Section, &'static Key)> {
 pub(super) fn default_of(key: &str) -> Option<toml::Value> {
     let (section, known) = find(key)?;
     if section.repeated {
-        // A handler has the name that it has.
+        // A handler's name has no default.
         return (known.name != "name").then(|| table(&Handler::default()).remove(known.name)).flatten();
     }
     table(&Config::default()).get(section.name)?.get(known.name).cloned()

@@ -1,4 +1,4 @@
-//! The table `traces`: where spans go, and of how many calls.
+//! The table `traces`: the collector of spans, and the share of traced calls.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub(crate) struct Traces {
     pub(crate) sample: f64,
 }
 
-/// A key whose value cannot be used.
+/// A key with an invalid value.
 #[derive(Debug)]
 pub(crate) struct WrongTraces {
     pub(super) key: &'static str,
@@ -34,10 +34,10 @@ impl Default for Traces {
 }
 
 impl Traces {
-    /// The configuration with everything checked; `None` where nothing is traced.
+    /// The checked configuration; `None` if tracing is off.
     ///
     /// # Errors
-    /// The address of the collector or the share is none.
+    /// The collector's address or the share is invalid.
     pub(crate) fn resolved(&self) -> Result<Option<TracesConfig>, WrongTraces> {
         let Traces { endpoint, sample } = self;
         if !(0.0..=1.0).contains(sample) {

@@ -1,4 +1,4 @@
-//! The configuration that a daemon has in force, as verbose Status carries it to `podvisor config` and `podvisor check`.
+//! A daemon's configuration in force. `podvisor config` and `podvisor check` read it from verbose Status.
 
 use std::path::PathBuf;
 
@@ -11,25 +11,25 @@ use super::setting::Setting;
 pub(crate) struct ConfigView {
     /// Process of the daemon.
     pub(crate) pid: u32,
-    /// The file that the daemon reads.
+    /// The daemon's configuration file.
     pub(crate) file: PathBuf,
-    /// All keys, as they are in force.
+    /// All keys in force.
     pub(crate) settings: Vec<Setting>,
     /// The last reload, if there was one.
     pub(crate) reload: Option<Reload>,
 }
 
-/// A reload that has ended.
+/// A finished reload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Reload {
     /// Seconds since the epoch.
     pub(crate) at_s: u64,
-    /// The reason why the file was refused; `None` where it was taken.
+    /// The reason for refusing the file; `None` if it was accepted.
     pub(crate) refused: Option<String>,
 }
 
 impl ConfigView {
-    /// The reason why the file was refused when it was read last.
+    /// The reason for refusing the file at its last read.
     pub(crate) fn refused(&self) -> Option<&str> {
         self.reload.as_ref()?.refused.as_deref()
     }

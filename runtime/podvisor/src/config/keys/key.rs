@@ -7,7 +7,7 @@ use serde::Serialize;
 pub(crate) struct Section {
     /// Name of the TOML table.
     pub(crate) name: &'static str,
-    /// Whether the file may hold the table several times.
+    /// Whether the table may be repeated in the file.
     pub(crate) repeated: bool,
     /// Meaning of the table.
     pub(crate) text: &'static str,
@@ -22,20 +22,20 @@ pub(crate) struct Key {
     pub(crate) name: &'static str,
     /// Type of the value, for people.
     pub(crate) kind: &'static str,
-    /// A key without a default: an example of its value in TOML, and what holds while the key is unset.
+    /// For a key without a default: an example of its value in TOML, and the behaviour while it is unset.
     pub(crate) unset: Option<(&'static str, &'static str)>,
     /// Meaning of the key.
     pub(crate) text: &'static str,
-    /// The occasion at which a new value counts.
+    /// When a new value takes effect.
     pub(crate) takes: Takes,
 }
 
-/// The occasion at which a running daemon takes up the new value of a key.
+/// When a running daemon uses the new value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Takes {
-    /// A reload; in what concerns pods, for those that come.
+    /// After a reload. Keys about pods affect later pods only.
     Reload,
-    /// A restart.
+    /// After a restart.
     Restart,
 }
