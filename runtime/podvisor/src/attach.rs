@@ -1,4 +1,5 @@
-//! `podvisor attach`: connects this process's streams to a running container's. Leaving does not affect the container.
+//! `podvisor attach`: connects this process's streams to a running container's. Leaving does not affect the
+//! container.
 
 use std::process::ExitCode;
 
@@ -12,7 +13,7 @@ use crate::session::{self, Ended, Trust, Wanted};
 /// Arguments of `podvisor attach`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Pass standard input on, where the container has one.
+    /// Pass standard input to the container, if it has one.
     #[arg(short, long)]
     interactive: bool,
     /// The container has a terminal; ctrl-p ctrl-q leaves it.
@@ -57,7 +58,7 @@ pub(crate) async fn url(
     Ok(client.runtime.attach(request).await?.into_inner().url)
 }
 
-/// Returns the exit code of a container that has ended; 0 where it has not, or was removed.
+/// Returns the exit code of a container that has ended. Returns 0 if it still runs or was removed.
 async fn exit_code(client: &mut Client, container: &str) -> anyhow::Result<u8> {
     let request = v1::ContainerStatusRequest { container_id: container.to_owned(), verbose: false };
     let status = match client.runtime.container_status(request).await {

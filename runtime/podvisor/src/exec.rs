@@ -1,4 +1,4 @@
-//! `podvisor exec`: one more command in a running container, at this process's own streams.
+//! `podvisor exec`: runs one more command in a running container, with this process's own streams.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ use crate::session::{self, Trust, Wanted};
 /// Arguments of `podvisor exec`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Pass standard input on.
+    /// Pass standard input to the command.
     #[arg(short, long)]
     interactive: bool,
     /// Give the command a terminal.
@@ -35,7 +35,7 @@ pub(crate) async fn exec(config: &Config, args: Args) -> anyhow::Result<ExitCode
         stdout: true,
         stderr: !args.tty,
         tty: args.tty,
-        // A command ends with its client, so nobody could come back to it.
+        // A command ends with its client, so it cannot be attached to again.
         detachable: false,
     };
     let request = v1::ExecRequest {

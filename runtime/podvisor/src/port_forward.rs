@@ -1,5 +1,5 @@
-//! `podvisor port-forward`: local ports that lead to a pod's. Each connection has a session of its own, so that a stalled
-//! connection blocks no other.
+//! `podvisor port-forward`: forwards local ports to a pod's ports. Each connection has its own session, so a
+//! stalled connection does not block others.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -17,7 +17,7 @@ use crate::client::{self, Client};
 use crate::config::Config;
 use crate::session::Trust;
 
-/// Bytes read of a connection at a time.
+/// Bytes per read from a connection.
 const CHUNK_BYTES: usize = 16 * 1024;
 
 /// Longest error text shown, in bytes.
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     ports: Vec<Ports>,
 }
 
-/// A local port, and the port of the pod that it leads to.
+/// A local port, and the pod's port behind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ports {
     local: u16,
@@ -71,7 +71,7 @@ pub(crate) async fn port_forward(config: &Config, args: Args) -> anyhow::Result<
     }
 }
 
-/// The pod and the port that a local port leads to.
+/// The pod and the port behind a local port.
 #[derive(Clone)]
 struct Pod {
     client: Client,
@@ -80,7 +80,7 @@ struct Pod {
     port: u16,
 }
 
-/// Accepts connections; returns only where that fails for good.
+/// Accepts connections. Returns only on a permanent failure.
 async fn accept(listener: TcpListener, pod: Pod) -> anyhow::Error {
     loop {
         let connection = match listener.accept().await {
@@ -149,7 +149,7 @@ async fn forward(pod: Pod, mut connection: TcpStream) -> anyhow::Result<()> {
     }
 }
 
-/// Notes that a stream has ended, which is an error where an error text came on it.
+/// Marks a stream as ended. Fails if an error text came on it.
 fn ended(open: &mut HashMap<u32, Vec<u8>>, id: u32) -> anyhow::Result<()> {
     match open.remove(&id) {
         Some(text) if !text.is_empty() => bail!("{}", String::from_utf8_lossy(&text)),

@@ -1,5 +1,5 @@
-//! A session with a command or a container, over the URL that the daemon returned: this process's streams become the
-//! session's. The caller decides which session.
+//! A session with a command or a container, over the daemon's URL for it. This process's streams become the
+//! session's. The caller chooses the session.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -15,16 +15,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::detach_keys::DetachKeys;
 use crate::terminal::{self, Raw};
 
-/// Bytes read of standard input at a time.
+/// Bytes per read from standard input.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Longest status taken, in bytes.
+/// Longest accepted status, in bytes.
 const STATUS_BYTES_MAX: usize = 64 * 1024;
 
-/// The authorities that a session's client trusts, where the daemon serves streams with TLS.
+/// Additional certificate authorities for a session over TLS.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Trust {
-    /// Certificates in PEM to trust besides the system's, where the daemon serves streams with TLS.
+    /// Certificates in PEM to trust besides the system's, if the daemon serves streams with TLS.
     #[arg(long, value_name = "FILE", env = "PODVISOR_STREAMING_CA")]
     streaming_ca: Option<PathBuf>,
 }
@@ -42,7 +42,7 @@ impl Trust {
     }
 }
 
-/// The streams and abilities that a session is to have.
+/// The streams and features of a session.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     pub(crate) stdin: bool,
@@ -90,7 +90,7 @@ pub(crate) async fn carry(url: &str, wanted: Wanted, trust: &Trust) -> anyhow::R
     }
 }
 
-/// Writes output to this process's streams; returns the status that ends the session.
+/// Writes output to this process's streams. Returns the session's final status.
 async fn receive(mut receiver: Receiver, ids: &HashMap<&'static str, u32>) -> anyhow::Result<Vec<u8>> {
     let mut status = Vec::new();
     let is = |name, id| ids.get(name) == Some(&id);
@@ -106,7 +106,7 @@ async fn receive(mut receiver: Receiver, ids: &HashMap<&'static str, u32>) -> an
                 }
             }
             Event::Data { id, bytes, .. } if is("stdout", id) => {
-                // A blocking write: the session waits for whoever reads this process's output.
+                // A blocking write: the session waits for the reader of this process's output.
                 let mut stdout = std::io::stdout().lock();
                 stdout.write_all(&bytes).and_then(|()| stdout.flush()).context("writing the output")?;
             }
@@ -140,10 +140,10 @@ fn parse_status(status: &[u8]) -> anyhow::Result<Ended> {
     }
 }
 
-/// Sends standard input. Returns only where the detach keys leave the session.
+/// Sends standard input. Returns only if the detach keys leave the session.
 async fn send_stdin(sender: &Sender, stream: Option<u32>, detachable: bool) -> anyhow::Result<Ended> {
     let Some(stream) = stream else { return std::future::pending().await };
-    // A second descriptor, so that nothing is read ahead into a buffer of the process.
+    // A second descriptor, so nothing is read ahead into a buffer of the process.
     let stdin = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
     let mut stdin = tokio::fs::File::from_std(stdin.into());
     let mut keys = DetachKeys::default();
@@ -152,7 +152,7 @@ async fn send_stdin(sender: &Sender, stream: Option<u32>, detachable: bool) -> a
         let count = stdin.read(&mut chunk).await.context("reading standard input")?;
         let typed = &chunk[..count];
         let (typed, left) = if detachable { keys.typed(typed) } else { (typed.to_vec(), false) };
-        // The end of a session is seen where its status is received, not here.
+        // The end of a session is detected by its status, not here.
         let sent = sender.send(stream, typed.into(), count == 0).await;
         if left {
             return Ok(Ended::Detached);
@@ -176,8 +176,8 @@ async fn send_sizes(sender: &Sender, stream: Option<u32>) -> anyhow::Result<Ende
     }
 }
 
-/// Waits for a signal that ends the session. With a terminal, signals must not end this process before the terminal is
-/// restored. Without one they act as on any process.
+/// Waits for a signal to end the session. With a terminal, signals must not end this process before the
+/// terminal is restored. Without one they act as on any process.
 async fn signalled(tty: bool) -> anyhow::Result<Ended> {
     if !tty {
         return std::future::pending().await;
@@ -195,7 +195,7 @@ async fn signalled(tty: bool) -> anyhow::Result<Ended> {
 }
 
 impl Ended {
-    /// Returns this process's exit code, as shells have it.
+    /// Returns this process's exit code, in the convention of shells.
     pub(crate) fn code(self) -> u8 {
         match self {
             Ended::Exited(code) => code,

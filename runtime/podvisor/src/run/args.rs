@@ -1,26 +1,26 @@
-//! The arguments of `podvisor run`, and how a memory size is written in them.
+//! The arguments of `podvisor run`, and the syntax of memory sizes.
 
 use crate::session::Trust;
 
 /// Arguments of `podvisor run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Pass standard input on.
+    /// Pass standard input to the container.
     #[arg(short, long)]
     pub(super) interactive: bool,
-    /// Give the container a terminal. With -i, ctrl-p ctrl-q leaves it, where a daemon serves to come back to.
+    /// Give the container a terminal. With -i, ctrl-p ctrl-q leaves it, if the daemon is not private.
     #[arg(short, long)]
     pub(super) tty: bool,
-    /// Remove pod and container when the container has ended. A private daemon's always are.
+    /// Remove pod and container when the container has ended. With a private daemon this always happens.
     #[arg(long)]
     pub(super) rm: bool,
-    /// vCPUs the container may use.
+    /// Number of vCPUs for the container.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=64))]
     pub(super) cpus: Option<u8>,
     /// Memory limit of the container, in MiB, or with a suffix k, m or g.
     #[arg(long, value_name = "M", value_parser = parse_memory)]
     pub(super) memory: Option<i64>,
-    /// Runtime handler; the daemon's default unless given.
+    /// Runtime handler. By default the daemon's default handler.
     #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
     pub(super) handler: String,
     #[command(flatten)]

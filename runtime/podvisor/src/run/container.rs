@@ -1,5 +1,5 @@
-//! One container from pull to clean-up, by CRI calls. The pod is stopped and removed however the run ends, also by
-//! Ctrl-C.
+//! One container from pull to clean-up, by CRI calls. The pod is stopped and removed however the run ends,
+//! also on Ctrl-C.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,18 +18,18 @@ use crate::client::{Client, refused};
 use crate::log_follower::LogFollower;
 use crate::session::{self, Ended, Wanted};
 
-/// The interval between two looks at the log and the container's state. CRI has no call that waits for an exit.
+/// The interval between two reads of the log and the container's state. CRI has no call to wait for an exit.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How long an interrupted container may take to end, in seconds.
+/// Grace period of an interrupted container, in seconds.
 const STOP_GRACE_SECONDS: i64 = 5;
 
-/// One run: the daemon, the arguments, and where the log is.
+/// One run: the daemon, the arguments, and the directory of the log.
 struct Run<'a> {
     client: Client,
     args: &'a Args,
     logs: PathBuf,
-    /// Whether the daemon serves this run alone, so that nobody could use the pod afterwards.
+    /// Whether the daemon serves only this run. Then nothing else can use the pod afterwards.
     private: bool,
 }
 
@@ -59,7 +59,7 @@ pub(super) async fn run(client: Client, args: &Args, private: bool) -> anyhow::R
 }
 
 impl Run<'_> {
-    /// Returns the image's id. An image is pulled only where it is missing, as by `docker run`.
+    /// Returns the image's id. Pulls the image only if it is missing, as `docker run` does.
     async fn pull(&mut self) -> anyhow::Result<String> {
         let spec = v1::ImageSpec { image: self.args.image.clone(), ..Default::default() };
         let status = v1::ImageStatusRequest { image: Some(spec.clone()), verbose: false };
@@ -99,7 +99,7 @@ impl Run<'_> {
         }
     }
 
-    /// Returns the limits given on the command line, which pod and container share.
+    /// Returns the limits of the command line. Pod and container share them.
     fn resources(&self) -> Option<v1::LinuxContainerResources> {
         const PERIOD_US: i64 = 100_000;
         let (cpus, memory) = (self.args.cpus, self.args.memory);
@@ -127,7 +127,7 @@ impl Run<'_> {
             }),
             args: self.args.command.clone(),
             stdin: self.args.interactive,
-            // A user who detaches from a terminal may come back to it.
+            // A user may detach from a terminal and attach again later.
             stdin_once: self.args.interactive && !self.args.tty,
             tty: self.args.tty,
             log_path: "main.log".into(),
@@ -159,8 +159,8 @@ impl Run<'_> {
         self.connect_streams(container_id).await
     }
 
-    /// Connects this process's streams to the container until it ends. With a terminal the session carries the output,
-    /// too; without one the output comes from the log, in whole lines.
+    /// Connects this process's streams to the container until it ends. With a terminal the session carries
+    /// the output, too. Without one the output comes from the log, in whole lines.
     async fn connect_streams(&mut self, container_id: String) -> anyhow::Result<Ended> {
         let Args { interactive, tty, .. } = *self.args;
         let wanted = Wanted {
@@ -194,7 +194,7 @@ impl Run<'_> {
                 tokio::pin!(feeding, following);
                 tokio::select! {
                     ended = &mut following => return ended,
-                    // Only the container's state shows its end; standard input may break off before.
+                    // Only the container's state shows its end: standard input may fail earlier.
                     outcome = &mut feeding => if let Err(error) = outcome {
                         eprintln!("podvisor: standard input: {error:#}");
                     }
@@ -205,7 +205,8 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until the container has ended, and with `print` prints its log meanwhile. An interrupt stops the container.
+    /// Waits until the container has ended. With `print` it prints the log meanwhile. An interrupt stops the
+    /// container.
     async fn follow(&mut self, container_id: String, print: bool) -> anyhow::Result<Ended> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
@@ -214,7 +215,7 @@ impl Run<'_> {
             let request = v1::ContainerStatusRequest { container_id: container_id.clone(), verbose: false };
             let answer = self.client.runtime.container_status(request).await.map_err(refused)?.into_inner();
             let status = answer.status.context("the daemon answered without a status")?;
-            // The state is read before the log: an exit is published after the last byte is in the log.
+            // The state is read before the log: an exit is published after the last byte of the log.
             if print {
                 log.print()?;
             }
@@ -240,7 +241,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Stops the pod; removes it with `--rm`, and always from a private daemon.
+    /// Stops the pod. Removes it with `--rm`, and always with a private daemon.
     async fn clean_up(&mut self, pod_sandbox_id: String) -> anyhow::Result<()> {
         let stop = v1::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() };
         self.client.runtime.stop_pod_sandbox(stop).await.map_err(refused).context("stopping the pod")?;
@@ -257,12 +258,12 @@ impl Run<'_> {
     }
 }
 
-/// Returns a PID namespace for each container, as the kubelet asks by default.
+/// Returns a PID namespace for each container, the kubelet's default.
 pub(crate) fn namespaces() -> v1::NamespaceOption {
     v1::NamespaceOption { pid: v1::NamespaceMode::Container.into(), ..Default::default() }
 }
 
-/// Returns the exit code of a command that is missing or cannot be executed, or the daemon's refusal as an error.
+/// Returns the exit code for a missing or non-executable command, or else the daemon's refusal as an error.
 fn cannot_start(status: tonic::Status) -> anyhow::Result<Ended> {
     let info = status.get_details_error_info().filter(|info| info.domain == runtime_cri::ERROR_DOMAIN);
     let failure = info.and_then(|info| StartFailure::from_name(&info.reason));

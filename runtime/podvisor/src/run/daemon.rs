@@ -1,5 +1,6 @@
-//! A private daemon for one command, such as `podvisor run`: `podvisor serve --private` in a place of its own. The daemon ends, with its VMs,
-//! when this process closes the pipe to it, and so also when this process is killed.
+//! A private daemon for one command, such as `podvisor run`: `podvisor serve --private` with its own
+//! directories. The daemon and its VMs end when this process closes the pipe to it, and so also when this
+//! process is killed.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,28 +15,29 @@ use crate::client::{self, Client};
 use crate::config::Config;
 use crate::serve::REMOVE_TIMEOUT;
 
-/// How long the daemon may take until it serves: pods are recovered first.
+/// Timeout for the start of the daemon. It recovers pods first.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The interval between two attempts to connect while the daemon starts.
 const START_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long the daemon may take to end before it is killed: what its pods may take, and some time for the rest.
+/// Timeout for the end of the daemon before it is killed: the timeout for its pods, and a reserve for the
+/// rest.
 const STOP_TIMEOUT: Duration = REMOVE_TIMEOUT.saturating_add(Duration::from_secs(15));
 
 /// The network of a private daemon's pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PodNetwork {
-    /// The node's, where it has one.
+    /// The node's, if it has one.
     OfTheNode,
-    /// A network that reaches nobody but the node. The node's own may take no pods but a cluster's.
+    /// A network with access to the node alone. The node's own may accept only pods of a cluster.
     OfItsOwn,
 }
 
 /// A running daemon.
 #[derive(Debug)]
 pub(crate) struct Daemon {
-    /// The process, whose standard input is the pipe that it watches.
+    /// The process. It watches the pipe at its standard input.
     child: Child,
     client: Client,
     place: Place,
@@ -96,7 +98,7 @@ impl Daemon {
         self.client.clone()
     }
 
-    /// Stops the daemon and removes its run directory, unless something of a pod is left there.
+    /// Stops the daemon. Removes its run directory unless leftovers of a pod are in it.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         drop(self.child.stdin.take());
         let Ok(ended) = tokio::time::timeout(STOP_TIMEOUT, self.child.wait()).await else {

@@ -1,5 +1,5 @@
-//! `podvisor run`: pull, pod, container, output, exit code and clean-up, all over the CRI socket, as by any client. Where
-//! no daemon serves, a private one is started, with a state of its own, and stopped again.
+//! `podvisor run`: pull, pod, container, output, exit code and clean-up, all over the CRI socket, like any
+//! client. If no daemon serves, a private one is started with its own state, and stopped at the end.
 //!
 //! ```text
 //!   connect or start a daemon ─> pull ─> RunPodSandbox ─> Create, Start ─> follow the log ─> exit code

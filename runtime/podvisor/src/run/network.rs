@@ -1,12 +1,12 @@
-//! The network of a private daemon on a host that has no CNI configuration: one bridge, with addresses from host-local.
-//! The configuration is written into the daemon's own directory, never into the host's.
+//! The network of a private daemon on a host without a CNI configuration: one bridge, with addresses from
+//! host-local. The configuration is written into the daemon's own directory, never into the host's.
 
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 
-/// Returns `None` where the operator has a configuration, which is used then. Otherwise writes one below `dir` and
-/// returns its directory. `leases` is for all private daemons together, since their bridge is one.
+/// Returns `None` if the operator has a configuration: it is used instead. Otherwise writes one below `dir`
+/// and returns its directory. All private daemons share `leases`, because they share the bridge.
 pub(super) fn ensure(config: &Config, dir: &Path, leases: &Path) -> std::io::Result<Option<PathBuf>> {
     let configured = std::fs::read_dir(&config.cni.conf_dir)
         .map(|entries| {
@@ -24,8 +24,8 @@ pub(super) fn ensure(config: &Config, dir: &Path, leases: &Path) -> std::io::Res
     write(dir, &bridge(leases)).map(Some)
 }
 
-/// Writes a configuration below `dir` by which each pod has a link to the node and no more, and returns its directory. The
-/// link goes with its pod, and nothing stays on the node but the addresses in `leases`.
+/// Writes a configuration below `dir` with a link between each pod and the node, and nothing else. Returns
+/// its directory. The link ends with its pod. Only the addresses in `leases` stay on the node.
 pub(super) fn write_link(dir: &Path, leases: &Path) -> std::io::Result<PathBuf> {
     write(dir, &link(leases))
 }
@@ -37,7 +37,7 @@ fn write(dir: &Path, network: &serde_json::Value) -> std::io::Result<PathBuf> {
     Ok(conf_dir)
 }
 
-/// The addresses are of a range that nobody has (RFC 5737, TEST-NET-1).
+/// The addresses are from an unassigned range (RFC 5737, TEST-NET-1).
 fn link(leases: &Path) -> serde_json::Value {
     serde_json::json!({
         "cniVersion": "1.0.0",

@@ -1,13 +1,15 @@
-//! The directories of a private daemon, which are never those of the node's daemon: that one may be down for a moment only,
-//! and a second daemon would take its pods for dead.
+//! The directories of a private daemon, never those of the node's daemon: the latter may be down for a moment
+//! only, and a second daemon would treat its pods as dead.
 //!
 //! ```text
-//!   <paths.state>/private/0/   lock, command.lock, images, records     <paths.run>/private/0/   sockets, configuration, log
-//!                        /1/   for a second command at the same time                       /1/
-//!                   leases/    addresses, which all private daemons share
+//!   <paths.state>/private/0/   lock, command.lock, images, records
+//!                        /1/   for a second concurrent command
+//!                   leases/    addresses, shared by all private daemons
+//!   <paths.run>/private/0/     sockets, configuration, log
+//!                      /1/
 //! ```
-//! A command takes the first place that is free. So the next command finds the images, and takes away what a killed
-//! daemon left there.
+//! A command takes the first free place. So the next command finds the images, and removes leftovers of a
+//! killed daemon.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -19,29 +21,29 @@ use runtime_spec::TemplateScope;
 use crate::config::{Config, Paths, Streaming};
 use crate::state_lock::{self, StateLock, StateLockError};
 
-/// Commands with a private daemon at the same time. Each has a VM, and a host that needs more of them needs a daemon.
+/// Commands with a private daemon at the same time. Each has a VM. A host for more of them needs a daemon.
 const PLACES_MAX: usize = 64;
 
 /// Directory of all places, below `paths.state` and below `paths.run`.
 const PRIVATE: &str = "private";
 
-/// Name of the file whose lock a command holds, so that no two start a daemon in one place.
+/// Name of the command's lock file, so no two commands start a daemon in one place.
 const COMMAND_LOCK: &str = "command.lock";
 
 /// The directories of one private daemon, held while the command runs.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Directory of what stays for the next command.
+    /// Directory kept for the next command.
     pub(super) state: PathBuf,
-    /// Directory of what ends with the daemon.
+    /// Directory removed with the daemon.
     pub(super) run: PathBuf,
-    /// Address leases of the network that private daemons make, where the host has none.
+    /// Address leases of the private daemons' own network, used if the host has none.
     pub(super) leases: PathBuf,
     _lock: File,
 }
 
 impl Place {
-    /// Takes the first place that no command and no daemon has.
+    /// Takes the first place without a command or a daemon.
     pub(super) fn take(config: &Config) -> anyhow::Result<Place> {
         let (states, runs) = (config.paths.state.join(PRIVATE), config.paths.run.join(PRIVATE));
         for number in 0..PLACES_MAX {
@@ -63,7 +65,7 @@ impl Place {
         private.paths.socket = None;
         // Plain HTTP on loopback, since this command is the only client.
         private.streaming = Streaming::default();
-        // Made for one pod, what is made ahead comes too late.
+        // Nothing is prepared in advance: with a single pod it would never be used.
         private.cni.spare_namespaces = 0;
         private.handler = config.handlers().0;
         for handler in &mut private.handler {
@@ -72,10 +74,10 @@ impl Place {
         private
     }
 
-    /// Removes what ends with the daemon.
+    /// Removes the directory of the daemon's run.
     pub(super) fn clear(&self) -> std::io::Result<()> {
         fs::remove_dir_all(&self.run)?;
-        // Another command's place may be in it.
+        // It may contain another command's place.
         let _ = self.run.parent().map(fs::remove_dir);
         Ok(())
     }
@@ -95,29 +97,29 @@ pub(crate) fn all(config: &Config) -> Vec<DaemonDirs> {
     std::iter::once(DaemonDirs { state_dir: state.clone(), run_dir: run.clone() }).chain(private).collect()
 }
 
-/// The directory of the addresses that private daemons' network has given away.
+/// The directory of the address leases of the private daemons' network.
 pub(crate) fn leases(config: &Config) -> PathBuf {
     config.paths.state.join(PRIVATE).join("leases")
 }
 
-/// Both locks of a place, without which no daemon starts there.
+/// Both locks of a place. No daemon can start there meanwhile.
 #[derive(Debug)]
 pub(crate) struct Hold {
     command: File,
     _state: StateLock,
 }
 
-/// Whether a command has the place, or the daemon of one that was killed still ends. Nothing is made.
+/// Whether a command has the place, or a killed command's daemon is still ending. Creates nothing.
 pub(crate) fn is_used(state: &Path) -> std::io::Result<bool> {
     Ok(state_lock::is_locked(&state.join(COMMAND_LOCK))? || StateLock::is_held(state)?)
 }
 
-/// Locks a place; `None` where a command has it, or the daemon of a command that was killed still ends.
+/// Locks a place. `None` if a command has it, or a killed command's daemon is still ending.
 fn lock(state: &Path) -> anyhow::Result<Option<File>> {
     Ok(hold(state)?.map(|hold| hold.command))
 }
 
-/// Locks a place, for its daemon too.
+/// Locks a place, including its daemon's lock.
 pub(crate) fn hold(state: &Path) -> anyhow::Result<Option<Hold>> {
     fs::create_dir_all(state)?;
     let file = File::options().write(true).create(true).truncate(false).open(state.join(COMMAND_LOCK))?;
@@ -151,7 +153,7 @@ mod tests {
         let node = config(dir.path());
         let place = Place::take(&node).unwrap();
         let private = place.configure(&node);
-        // Neither the node's own directory, nor one that the node's daemon looks into.
+        // Neither the node's own directory, nor one used by the node's daemon.
         for theirs in ["", "pods", "images"] {
             assert_ne!(private.paths.state, node.paths.state.join(theirs));
             assert_ne!(private.paths.run, node.paths.run.join(theirs));

@@ -4,38 +4,38 @@ use super::names;
 use super::toleration::Toleration;
 use crate::run::parse_memory;
 
-/// Label of the nodes that pods of the classes go to, unless others are given.
+/// Default label of the nodes for pods of the classes.
 const NODE_LABEL: &str = "podvisor.io/runtime=true";
 
-/// Largest size of pods that can be asked for, in bytes: that of a VM.
+/// Largest size of pods, in bytes: that of a VM.
 const SIZE_MAX: u64 = runtime_vm::MEMORY_BYTES_MAX;
 
 /// Arguments of `podvisor runtimeclass`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Name of the class for the smallest pods; the others have their size behind it.
+    /// Name of the class for the smallest pods. The others have their size appended.
     #[arg(long, default_value = "podvisor", value_parser = name)]
     pub(super) name: String,
-    /// Runtime handler of the classes; the configuration's default unless given.
+    /// Runtime handler of the classes. By default the configuration's default handler.
     #[arg(long, value_name = "NAME")]
     pub(super) handler: Option<String>,
-    /// Most memory of a class' pods, the sum of their containers' limits: in MiB, or with a suffix k, m or g. May be
-    /// repeated, for a class each. Without it: 512Mi, 4Gi, 32Gi, as far as the handler allows.
+    /// Largest memory of a class' pods, the sum of their containers' limits: in MiB, or with a suffix k, m or
+    /// g. May be repeated, for a class each. By default 512Mi, 4Gi and 32Gi, as far as the handler allows.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) up_to: Vec<u64>,
-    /// Label that a node must have for the scheduler to send it pods of the classes. May be repeated.
+    /// Label of the nodes for pods of the classes; the scheduler uses no others. May be repeated.
     #[arg(long, value_name = "KEY=VALUE", default_value = NODE_LABEL, value_parser = node_label)]
     pub(super) node_selector: Vec<(String, String)>,
     /// Let the scheduler send pods of the classes to any node.
     #[arg(long, conflicts_with = "node_selector")]
     pub(super) any_node: bool,
-    /// Taint of nodes that pods of the classes tolerate, as kubectl writes it. May be repeated.
+    /// Taint tolerated by pods of the classes, as kubectl writes it. May be repeated.
     #[arg(long, value_name = "KEY[=VALUE][:EFFECT]")]
     pub(super) toleration: Vec<Toleration>,
-    /// Measure, and fail where that is not possible.
+    /// Measure, and fail if measuring is not possible.
     #[arg(long, conflicts_with = "assumed")]
     pub(super) measure: bool,
-    /// Measure nothing: print the figures that the daemon counts with.
+    /// Do not measure. Print the daemon's own values.
     #[arg(long)]
     pub(super) assumed: bool,
     /// Form of the output.

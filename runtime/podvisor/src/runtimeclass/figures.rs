@@ -1,4 +1,4 @@
-//! From what was measured to the overhead of pods up to a size, and to the words that say where it comes from. Pure.
+//! Computes the overhead of pods up to a size from a measurement, and describes its origin. Pure.
 
 use runtime_spec::{VmCost, VmCosts};
 
@@ -7,17 +7,17 @@ use super::quantity::quantity;
 
 const MIB: u64 = 1 << 20;
 
-/// An overhead is rounded up to this many bytes, so that the same node prints the same figures twice.
+/// An overhead is rounded up to a multiple of this many bytes, so the same node prints the same values twice.
 const GRAIN: u64 = 4 * MIB;
 
-/// Reserve inside the VM, in bytes: 8 MiB for the page structures of 512 MiB of images, and 8 MiB for what the kernel and the
-/// agent keep of containers, their processes and their output.
+/// Reserve inside the VM, in bytes: 8 MiB for the page structures of 512 MiB of images, and 8 MiB for the
+/// kernel's and agent's data of containers, their processes and their output.
 const GUEST_RESERVE: u64 = 16 * MIB;
 
-/// Reserve for the VMM, in bytes: streams, devices that are plugged, and volumes, of which a measured pod has none.
+/// Reserve for the VMM, in bytes: streams, plugged devices, and volumes. A measured pod has none of them.
 const VMM_RESERVE: u64 = 4 * MIB;
 
-/// Figures for all classes.
+/// Values for all classes.
 #[derive(Clone, Debug)]
 pub(super) struct Figures {
     measured: Option<Measured>,
@@ -26,18 +26,18 @@ pub(super) struct Figures {
 #[derive(Clone, Debug)]
 struct Measured {
     measurement: Measurement,
-    /// Costs that hold what was measured, without a reserve.
+    /// Costs that cover the measurement, without a reserve.
     costs: VmCosts,
 }
 
 impl Figures {
-    /// The figures that the daemon itself counts with.
+    /// The daemon's own values.
     pub(super) fn assumed() -> Figures {
         Figures { measured: None }
     }
 
-    /// Figures from VMs of this node. Costs that an idle VM cannot show are counted as the daemon counts them: page structures of
-    /// 1/64, and page tables of 1/256 once all memory was touched.
+    /// Values from VMs of this node. An idle VM does not show some costs. For them the daemon's values are
+    /// used: page structures of 1/64, and page tables of 1/256 once all memory was touched.
     pub(super) fn measured(measurement: Measurement) -> Figures {
         let points = |cost: fn(&Point) -> u64| -> Vec<(u64, u64)> {
             measurement.points.iter().map(|point| (point.vm_bytes, cost(point))).collect()
@@ -45,7 +45,7 @@ impl Figures {
         let counted = VmCosts::COUNTED;
         let guest = VmCost::holding(&points(|point| point.guest_bytes), counted.guest.bytes_per_mib);
         let vmm = VmCost::holding(&points(|point| point.vmm.total_bytes()), 0);
-        // Little of the memory was touched, so that the page tables are not in what was measured.
+        // Little of the memory was touched, so the measurement does not include the page tables.
         let bytes_per_mib = vmm.bytes_per_mib.max(counted.vmm.bytes_per_mib);
         let costs = VmCosts { guest, vmm: VmCost { bytes_per_mib, ..vmm } };
         Figures { measured: Some(Measured { measurement, costs }) }
@@ -56,8 +56,8 @@ impl Figures {
         self.measured.is_some()
     }
 
-    /// The overhead of pods whose containers have at most so much memory, in bytes. Never less than the daemon counts with:
-    /// it would make VMs of such a class to fit, or refuse them.
+    /// The overhead of pods with at most this much memory in containers, in bytes. Never less than the
+    /// daemon's own value: with less, it would shrink VMs of such a class, or refuse them.
     pub(super) fn overhead_bytes(&self, size: u64) -> u64 {
         let counted = VmCosts::COUNTED.overhead(size).total_bytes();
         let reserved =
@@ -65,12 +65,12 @@ impl Figures {
         counted.max(reserved).checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX)
     }
 
-    /// Says for which of these sizes the daemon counts with less than was measured.
+    /// Returns warnings for sizes with a measurement above the daemon's own value.
     pub(super) fn warnings(&self, sizes: &[u64]) -> Vec<String> {
         let Some(measured) = &self.measured else { return Vec::new() };
         let short = |part: fn(&VmCosts) -> VmCost| {
             sizes.iter().find_map(|size| {
-                // The VM that the daemon gives a pod of that size.
+                // The daemon's VM for a pod of this size.
                 let vm = size.saturating_add(VmCosts::COUNTED.overhead(*size).guest_bytes);
                 let [counted, found] = [&VmCosts::COUNTED, &measured.costs].map(|costs| part(costs).of(vm));
                 (found > counted).then(|| (mib(found), mib(counted), quantity(*size)))
@@ -91,7 +91,7 @@ impl Figures {
         guest.into_iter().chain(vmm).collect()
     }
 
-    /// Says where the figures come from, a paragraph each.
+    /// Describes the origin of the values, a paragraph each.
     pub(super) fn origin(&self) -> Vec<String> {
         let counted = format!(
             "The daemon counts with {} of the VM's memory in the guest, and {} in its VMM.",
@@ -230,7 +230,7 @@ mod tests {
             prop_assert!(overhead >= VmCosts::COUNTED.overhead(size).total_bytes());
             prop_assert_eq!(overhead % GRAIN, 0);
             for (vm, guest, vmm) in points {
-                // A pod for which this VM would be just right.
+                // A pod with exactly this VM's size.
                 let Some(containers) = vm.checked_sub(guest).filter(|mib| *mib > 0) else { continue };
                 let taken = (guest + vmm) * MIB;
                 prop_assert!(figures.overhead_bytes(containers * MIB) >= taken);

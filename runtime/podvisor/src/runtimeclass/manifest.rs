@@ -1,4 +1,4 @@
-//! RuntimeClasses as the API server takes them (`node.k8s.io/v1`), as YAML with comments or as JSON.
+//! RuntimeClasses in the API server's form (`node.k8s.io/v1`), as YAML with comments or as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,16 +15,16 @@ use crate::config::Handler;
 
 const GIB: u64 = 1 << 30;
 
-/// Sizes of the classes where none was named, in bytes.
+/// Default sizes of the classes, in bytes.
 const SIZES: [u64; 3] = [512 << 20, 4 * GIB, 32 * GIB];
 
 /// Columns of a comment.
 const COLUMNS: usize = 100;
 
-/// Annotation with the most memory of a class' pods.
+/// Annotation with the largest memory of a class' pods.
 const SIZE: &str = "podvisor.io/pod-memory-max";
 
-/// Annotation that says where the overhead comes from.
+/// Annotation with the origin of the overhead.
 const ORIGIN: &str = "podvisor.io/overhead";
 
 /// All classes, the one for the smallest pods first.
@@ -67,10 +67,10 @@ struct Scheduling {
 }
 
 impl Manifests {
-    /// The classes that the arguments ask for.
+    /// The classes for the arguments.
     ///
     /// # Errors
-    /// The handler allows no VM for a size that was named, or for none at all; or a name is too long with its size.
+    /// The handler allows no VM of a given size, or of any size. Or a name is too long with its size.
     pub(super) fn of(args: &Args, handler: &Handler, figures: &Figures) -> anyhow::Result<Manifests> {
         let mut sizes = sizes(&args.up_to, handler, figures)?;
         sizes.sort_unstable();
@@ -106,7 +106,7 @@ impl Manifests {
         self.classes.iter().map(|(size, _)| *size).collect()
     }
 
-    /// A document for each class, with comments that say for which pods it is, and where its overhead comes from.
+    /// A document for each class. Comments describe its pods and the origin of its overhead.
     pub(super) fn yaml(&self, figures: &Figures) -> anyhow::Result<String> {
         let mut text = String::new();
         let mut said = vec![
@@ -131,7 +131,7 @@ impl Manifests {
         Ok(text)
     }
 
-    /// Says which nodes the scheduler sends pods to.
+    /// Describes the nodes for the scheduler.
     fn nodes(&self) -> Option<String> {
         let selector = &self.classes.first()?.1.scheduling.as_ref()?.node_selector;
         let labels: Vec<String> = selector.iter().map(|(key, value)| format!("{key}={value}")).collect();
@@ -141,7 +141,7 @@ impl Manifests {
         })
     }
 
-    /// One list, as kubectl takes it.
+    /// One list, as input for kubectl.
     pub(super) fn json(&self) -> anyhow::Result<String> {
         let items: Vec<&RuntimeClass> = self.classes.iter().map(|(_, class)| class).collect();
         let list = serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": items });
@@ -149,8 +149,8 @@ impl Manifests {
     }
 }
 
-/// The sizes that were named, or else those of [`SIZES`] that the handler allows. The VM of a pod of the class is its size
-/// and the overhead, with the page structures of both.
+/// The given sizes, or else those of [`SIZES`] allowed by the handler. The VM of a pod of the class has its
+/// size and the overhead, with the page structures of both.
 fn sizes(named: &[u64], handler: &Handler, figures: &Figures) -> anyhow::Result<Vec<u64>> {
     let most = handler.memory_max_mib.map_or(u64::MAX, |mib| mib.saturating_mul(1 << 20));
     let vm = |size: u64| {
@@ -184,7 +184,7 @@ fn comment(text: &mut String, paragraph: &str) {
     let mut column = 0;
     for word in paragraph.split_whitespace() {
         if column == 0 || column + 1 + word.len() > COLUMNS {
-            // A string takes everything.
+            // Writing to a string cannot fail.
             let _ = write!(text, "{}# {word}", if column == 0 { "" } else { "\n" });
             column = 2 + word.len();
         } else {

@@ -1,5 +1,6 @@
-//! Boots VMs of several sizes, one after the other, as `podvisor run` does: with a private daemon, whose pods are real ones
-//! but for their containers. Reads what each takes, inside and on the node. Pods and daemon are gone when this ends.
+//! Boots VMs of several sizes, one after the other, as `podvisor run` does: with a private daemon and real
+//! pods, but without containers. Reads the memory of each, inside and on the node. Pods and daemon are
+//! removed at the end.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,37 +15,40 @@ use crate::client::{Client, refused};
 use crate::config::{Config, Handler};
 use crate::run::{daemon, namespaces};
 
-/// Memory of the containers that the VMs are sized for, in bytes. The last is large enough for what grows with the size to
-/// be seen beside what differs from boot to boot, and small enough for a VM that touches little on any node.
+/// Sizes of pods for the measured VMs, in bytes. The last is large enough for costs that grow with the size
+/// to stand out from the noise between boots. It is small enough for any node, because the VM touches little
+/// of it.
 const SIZES: [u64; 3] = [128 << 20, 512 << 20, 1 << 30];
 
-/// Looks at each VM. The largest counts: a guest goes on with its start for a moment after its agent has answered.
+/// Readings of each VM. The largest counts: a guest's start goes on for a moment after its agent has
+/// answered.
 const READINGS: u32 = 5;
 
-/// The pause before each look.
+/// The pause before each reading.
 const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Namespace of the pods.
 const NAMESPACE: &str = "podvisor-runtimeclass";
 
-/// All that was measured.
+/// The whole measurement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Measurement {
-    /// Figures of each VM, the smallest first; two at least.
+    /// Values of each VM, the smallest first; at least two.
     pub(super) points: Vec<Point>,
-    /// Releases of VMM, kernel and agent, as they say.
+    /// Releases of VMM, kernel and agent, as reported by them.
     pub(super) releases: [String; 3],
 }
 
-/// Memory that one VM takes, in bytes.
+/// Memory of one VM, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Point {
     /// The VM's memory.
     pub(super) vm_bytes: u64,
     pub(super) vcpus: u8,
-    /// Memory that the guest's kernel does not have to give away: its own image and page structures.
+    /// Memory unavailable from the guest's kernel: its own image and page structures.
     pub(super) reserved_bytes: u64,
-    /// Memory that containers cannot have: the former, with the agent, the kernel's objects, and what it keeps free.
+    /// Memory unavailable to containers: `reserved_bytes`, the agent, the kernel's objects, and its free
+    /// reserve.
     pub(super) guest_bytes: u64,
     /// The agent's part.
     pub(super) agent_bytes: u64,
@@ -52,7 +56,7 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// The larger of both figures, each by itself.
+    /// The larger of both values, each by itself.
     fn at_most(self, other: Point) -> Point {
         Point {
             reserved_bytes: self.reserved_bytes.max(other.reserved_bytes),
@@ -67,7 +71,7 @@ impl Point {
 /// Measures VMs of this handler.
 ///
 /// # Errors
-/// The private daemon or a VM does not start, or the handler allows too little for two sizes.
+/// The private daemon or a VM does not start, or the handler allows fewer than two sizes.
 pub(super) async fn measure(
     config: &Config,
     config_file: Option<&Path>,
@@ -84,7 +88,7 @@ pub(super) async fn measure(
     Ok(measured)
 }
 
-/// The sizes whose VMs the handler allows.
+/// The sizes with VMs allowed by the handler.
 fn sizes(handler: &Handler) -> anyhow::Result<Vec<u64>> {
     let most = match handler.memory_max_mib {
         Some(mib) => mib.saturating_mul(1 << 20),
@@ -119,7 +123,7 @@ async fn measure_sizes(client: &mut Client, sizes: &[u64], handler: &Handler) ->
     Ok(measurement)
 }
 
-/// A pod with a limit of memory and none of CPUs, as most are: its VM has all vCPUs that the handler allows.
+/// A pod with a limit of memory and none of CPUs, like most pods: its VM has all of the handler's vCPUs.
 fn pod(memory: u64) -> anyhow::Result<v1::PodSandboxConfig> {
     let name = format!("measured-{}", memory >> 20);
     Ok(v1::PodSandboxConfig {
@@ -145,7 +149,7 @@ fn pod(memory: u64) -> anyhow::Result<v1::PodSandboxConfig> {
     })
 }
 
-/// The part of a verbose PodSandboxStatus that is looked at.
+/// The part of a verbose PodSandboxStatus used here.
 #[derive(Debug, Deserialize)]
 struct Info {
     vm: Size,
@@ -184,7 +188,7 @@ struct Version {
     release: String,
 }
 
-/// Reads a pod's figures several times.
+/// Reads a pod's values several times.
 async fn read(client: &mut Client, pod: &str) -> anyhow::Result<(Point, [String; 3])> {
     let mut most = Point::default();
     let mut releases = Default::default();
@@ -247,7 +251,7 @@ mod tests {
         assert_eq!((first.reserved_bytes, first.guest_bytes), (20 * MIB, 30 * MIB));
         let most = first.at_most(point(&size, &guest(180, 165, 2), vmm(8)));
         assert_eq!((most.guest_bytes, most.agent_bytes, most.vmm), (35 * MIB, 3 * MIB, vmm(9)));
-        // A guest that says that it has more than it was given takes nothing.
+        // A guest with more available memory than its size takes nothing.
         assert_eq!(point(&size, &guest(300, 300, 0), vmm(0)).guest_bytes, 0);
     }
 }

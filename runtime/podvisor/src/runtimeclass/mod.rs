@@ -1,9 +1,9 @@
-//! `podvisor runtimeclass`: prints RuntimeClasses whose overhead holds what a VM takes beside its containers, for pods up to
-//! a size each. The figures are measured on VMs of this build on this node, or, where there is no KVM, those that the daemon
-//! counts with. Nothing is sent to a cluster.
+//! `podvisor runtimeclass`: prints RuntimeClasses for pods up to a size each, with the memory of a VM beside
+//! its containers as their overhead. It measures VMs of this build on this node. Without KVM it uses the
+//! daemon's own values. Nothing is sent to a cluster.
 //!
 //! ```text
-//!  args.rs ─> measure.rs: VMs of several sizes ─> figures.rs: costs, overhead of each size ─> manifest.rs: YAML, JSON
+//!  args.rs ─> measure.rs: VMs of several sizes ─> figures.rs: costs, overheads ─> manifest.rs: YAML, JSON
 //! ```
 
 mod args;
@@ -30,7 +30,7 @@ use crate::client;
 use crate::config::{Config, Handler};
 use crate::kvm::KVM;
 
-/// Measures, unless that is not wanted or not possible, and prints.
+/// Measures, unless it is not wanted or not possible, and prints.
 pub(crate) fn runtimeclass(
     config: &Config,
     config_file: Option<&Path>,
@@ -44,7 +44,7 @@ pub(crate) fn runtimeclass(
 /// Returns the text of the classes.
 pub(crate) fn text(config: &Config, config_file: Option<&Path>, args: &Args) -> anyhow::Result<String> {
     let handler = handler(config, args.handler.as_deref())?;
-    // Nobody waits for a measurement to learn that a size is refused.
+    // A refused size is reported before the measurement, not after it.
     Manifests::of(args, &handler, &Figures::assumed())?;
     let figures = figures(config, config_file, args, &handler)?;
     let manifests = Manifests::of(args, &handler, &figures)?;
@@ -57,7 +57,7 @@ pub(crate) fn text(config: &Config, config_file: Option<&Path>, args: &Args) -> 
     }
 }
 
-/// The figures that the arguments ask for.
+/// The values for the arguments.
 fn figures(
     config: &Config,
     config_file: Option<&Path>,
@@ -79,7 +79,7 @@ fn figures(
     Ok(Figures::measured(points))
 }
 
-/// The handler that the classes are for: the one that was named, else the default one.
+/// The handler of the classes: the given one, else the default one.
 fn handler(config: &Config, named: Option<&str>) -> anyhow::Result<Handler> {
     let (handlers, default) = config.handlers();
     let names = || handlers.iter().map(|handler| handler.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -89,7 +89,7 @@ fn handler(config: &Config, named: Option<&str>) -> anyhow::Result<Handler> {
     let found = handlers.iter().find(|handler| handler.name == name).cloned();
     let found =
         found.with_context(|| format!("no handler {name:?} in the configuration; there are: {}", names()))?;
-    // A cluster takes no class with another name, and the configuration allows some.
+    // A cluster accepts no class with another name, but the configuration does.
     names::label(&found.name).map_err(|why| {
         anyhow::anyhow!("the handler {:?} cannot be named by a RuntimeClass: {why}", found.name)
     })?;

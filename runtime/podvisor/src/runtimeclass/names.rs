@@ -1,4 +1,4 @@
-//! Names as Kubernetes' API server checks them, so that what is printed can be applied (k8s.io/apimachinery,
+//! Names as Kubernetes' API server checks them, so the printed text can be applied (k8s.io/apimachinery,
 //! `util/validation`). Errors are for people, without the name.
 
 /// Longest label of a DNS name, and longest name or value of a label, in bytes.
@@ -42,7 +42,7 @@ pub(super) fn key(key: &str) -> Result<(), String> {
     value(name)
 }
 
-/// Checks the value of a label of an object, which may be empty.
+/// Checks the value of a label of an object. It may be empty.
 pub(super) fn value(value: &str) -> Result<(), String> {
     let at_end = |byte: Option<u8>| byte.is_none_or(|byte| byte.is_ascii_alphanumeric());
     let inside = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

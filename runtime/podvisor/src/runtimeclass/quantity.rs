@@ -1,6 +1,6 @@
 //! Numbers of bytes, as Kubernetes writes them (`k8s.io/apimachinery`, `api/resource`).
 
-/// A number of bytes as Kubernetes writes it, in the largest unit that divides it.
+/// A number of bytes in Kubernetes' notation, in the largest unit without a remainder.
 pub(super) fn quantity(bytes: u64) -> String {
     let units = [(40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")];
     let unit = units.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift);

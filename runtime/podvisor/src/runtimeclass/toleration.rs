@@ -1,4 +1,5 @@
-//! Tolerations, written as `kubectl taint` writes taints: `key`, `key=value`, `key:Effect`, `key=value:Effect`.
+//! Tolerations, written as `kubectl taint` writes taints: `key`, `key=value`, `key:Effect`,
+//! `key=value:Effect`.
 
 use std::str::FromStr;
 
@@ -6,7 +7,7 @@ use serde::Serialize;
 
 use super::names;
 
-/// Effects that a taint may have (`k8s.io/api/core/v1`, `TaintEffect`).
+/// Effects of a taint (`k8s.io/api/core/v1`, `TaintEffect`).
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 
 /// A toleration of pods of the class.
@@ -16,7 +17,7 @@ pub(super) struct Toleration {
     operator: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
-    /// All effects where there is none.
+    /// `None` for all effects.
     #[serde(skip_serializing_if = "Option::is_none")]
     effect: Option<&'static str>,
 }

@@ -1,21 +1,21 @@
-//! The memory that a VMM takes on the node beside its guest's RAM, as the node's kernel counts it.
+//! A VMM's memory on the node beside its guest's RAM, as the node's kernel counts it.
 //!
 //! | part | where |
 //! |---|---|
-//! | the program, heap, stacks, buffers | `/proc/<pid>/smaps`, without the RAM and without images, which all pods share |
-//! | page tables, vCPUs, threads, sockets | `memory.stat` of the VMM's cgroup; without a cgroup of its own, `/proc/<pid>/status` |
-//! | the console and what else is in memory files | `memory.stat` of the VMM's cgroup |
+//! | the program, heap, stacks, buffers | `/proc/<pid>/smaps`, without the RAM and without shared images |
+//! | page tables, vCPUs, threads, sockets | `memory.stat` of its own cgroup, or else `/proc/<pid>/status` |
+//! | the console and other memory files | `memory.stat` of the VMM's cgroup |
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// Where cgroup v2 is mounted.
+/// Mount point of cgroup v2.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Mappings without a file from this size on are the guest's RAM, in bytes: a VM has twice as much at least, and a thread's
-/// stack or a heap much less.
+/// Mappings without a file from this size on are the guest's RAM, in bytes. A VM has at least twice as much,
+/// and a thread's stack or a heap much less.
 const RAM_MIN: u64 = 32 << 20;
 
 /// Memory of one VMM, in bytes.
@@ -25,12 +25,12 @@ pub(super) struct VmmMemory {
     pub(super) resident_bytes: u64,
     /// The node's kernel for it.
     pub(super) kernel_bytes: u64,
-    /// Whether the kernel's part is whole: a VMM without a cgroup of its own is counted by its page tables alone.
+    /// Whether the kernel's part is complete. For a VMM without its own cgroup, it has only the page tables.
     pub(super) kernel_is_whole: bool,
 }
 
 impl VmmMemory {
-    /// Reads the figures of the VMM of this pod.
+    /// Reads the values of this pod's VMM.
     ///
     /// # Errors
     /// The process is gone, or is another user's.
@@ -93,15 +93,15 @@ impl Mapping {
     }
 }
 
-/// The cgroup of the VMM below the mount, where it is the VMM's alone: named by the pod.
+/// The cgroup of the VMM below the mount, if only the VMM is in it: it has the pod's id in its name.
 fn own_cgroup(cgroups: &str, pod_id: &str) -> Option<PathBuf> {
     let path = cgroups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let is_own = !pod_id.is_empty() && path.rsplit('/').next()?.contains(pod_id);
     is_own.then(|| PathBuf::from(path))
 }
 
-/// The kernel's memory for a cgroup, and memory files. `kernel` is there from Linux 5.18 on, and has what the other
-/// lines have.
+/// The kernel's memory for a cgroup, and memory files. `kernel` exists since Linux 5.18, and is the sum of
+/// the other lines.
 fn kernel_of_cgroup(stat: &str) -> u64 {
     let value = |name: &str| {
         let value = stat.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
