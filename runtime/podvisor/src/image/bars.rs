@@ -9,7 +9,7 @@ use super::lines::{step, word};
 use super::rows::short_id;
 use crate::show::{escape, units};
 
-/// The pause between two pictures of the wheel that shows that the command goes on.
+/// The interval between two frames of the spinner.
 const TICK: Duration = Duration::from_millis(120);
 
 /// The bars of one transfer. Dropping them takes them off the terminal.
@@ -22,7 +22,7 @@ pub(super) struct Bars {
 }
 
 impl Bars {
-    /// No bars yet, and a line that says what is under way.
+    /// No bars yet, and a line with the current work.
     pub(super) fn new(what: &str) -> Bars {
         let all = MultiProgress::new();
         let whole = all.add(ProgressBar::new_spinner().with_message(escape::line(what).into_owned()));

@@ -1,12 +1,13 @@
-//! Credentials for registries, as users of podman, docker and crictl give them: in an argument, on standard input, or in the files
-//! that a login has written. No secret is shown, and none is written anywhere.
+//! Credentials for registries, given as for podman, docker and crictl: in an argument, on standard input, or
+//! in the files of an earlier login. No secret is shown, and none is written anywhere.
 //!
 //! ```text
-//!   --creds, --creds-stdin ──► for all names, which are of one registry
+//!   --creds, --creds-stdin ──► for all names, all of one registry
 //!   --authfile, $REGISTRY_AUTH_FILE ──► that file alone
-//!   none of them ──► $XDG_RUNTIME_DIR/containers/auth.json ► ~/.config/containers/auth.json ► ~/.docker/config.json
+//!   none of them ──► $XDG_RUNTIME_DIR/containers/auth.json ► ~/.config/containers/auth.json
+//!                    ► ~/.docker/config.json
 //! ```
-//! Of a file's entries the one with the most of the image's name counts (containers-auth.json(5)).
+//! Of a file's entries, the one with the longest match of the image's name is used (containers-auth.json(5)).
 
 mod auth_file;
 
@@ -24,28 +25,28 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Arguments for credentials.
 #[derive(Debug, clap::Args)]
 pub(super) struct CredentialArgs {
-    /// User and password for the registry. Other users of the node see a password in the list of processes: without one it is asked
-    /// for on the terminal.
+    /// User and password for the registry. Other users of the node see a password in the list of processes.
+    /// Without one, podvisor asks on the terminal.
     #[arg(long, value_name = "USER[:PASSWORD]", conflicts_with = "creds_stdin")]
     creds: Option<String>,
     /// Read USER:PASSWORD from a line of standard input.
     #[arg(long)]
     creds_stdin: bool,
-    /// File of credentials, as podman login and docker login write it. Without it theirs are looked at.
+    /// File of credentials, as podman login and docker login write it. By default their own files are used.
     #[arg(long, value_name = "FILE", env = "REGISTRY_AUTH_FILE")]
     authfile: Option<PathBuf>,
 }
 
-/// The credentials that there are.
+/// The given credentials.
 pub(super) enum Given {
     /// For all names.
     Password(Credentials),
-    /// In files, the first of which that knows a name counts.
+    /// In files. The first file with an entry for a name is used.
     Files(Vec<AuthFile>),
 }
 
 impl CredentialArgs {
-    /// Reads what is given for these names.
+    /// Reads the credentials for these names.
     ///
     /// # Errors
     /// The arguments, a file or standard input cannot be used, or a password would go to several registries.
@@ -65,10 +66,10 @@ impl CredentialArgs {
 }
 
 impl Given {
-    /// The credentials for an image; none where nobody has logged in.
+    /// The credentials for an image. `None` if no file has any.
     ///
     /// # Errors
-    /// The name is none, or a file's entry cannot be read.
+    /// The name is invalid, or a file's entry cannot be read.
     pub(super) fn credentials_for(&self, name: &str) -> anyhow::Result<Option<Credentials>> {
         let files = match self {
             Given::Password(credentials) => return Ok(Some(credentials.clone())),
@@ -88,7 +89,7 @@ impl Given {
     }
 }
 
-/// Fails where the names are of several registries: a password is for one.
+/// Fails if the names are of several registries: a password is for one.
 fn one_registry(names: &[String]) -> anyhow::Result<()> {
     let mut first: Option<String> = None;
     for name in names {
@@ -105,7 +106,7 @@ fn one_registry(names: &[String]) -> anyhow::Result<()> {
 }
 
 fn password(text: &str) -> anyhow::Result<Credentials> {
-    // The message never repeats what was given: it is a secret.
+    // The message never repeats the input: it is a secret.
     match text.split_once(':') {
         Some((username, password)) if !username.is_empty() => Ok(Credentials {
             username: username.to_owned(),
@@ -116,7 +117,7 @@ fn password(text: &str) -> anyhow::Result<Credentials> {
     }
 }
 
-/// Asks the person at the terminal, who does not see what is typed.
+/// Asks on the terminal, without an echo.
 fn ask(user: &str) -> anyhow::Result<String> {
     if !std::io::stdin().is_terminal() {
         bail!("--creds has no password, and there is no terminal to ask for it on: --creds-stdin reads it");

@@ -1,4 +1,5 @@
-//! `podvisor image import`: sends an archive to the daemon, which makes its images. The daemon opens nothing by a name from here.
+//! `podvisor image import`: sends an archive to the daemon, and the daemon makes its images. The daemon opens
+//! no path from here.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -17,20 +18,20 @@ use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::show::{escape, out};
 
-/// Requests that wait for the daemon.
+/// Requests in the queue to the daemon.
 const QUEUE: usize = 4;
 
 /// Arguments of `podvisor image import`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Name for the image, with a tag, in place of those that the archive has for it. The archive must have one image.
+    /// Name for the image, with a tag, in place of its names in the archive. The archive must have one image.
     #[arg(long)]
     name: Option<String>,
     /// Print nothing but the images' ids.
     #[arg(short, long)]
     quiet: bool,
-    /// An archive, compressed or not: of docker save, or with an OCI image layout. Or a directory with an OCI image layout, or - for
-    /// an archive on standard input.
+    /// An archive, compressed or not: of docker save, or with an OCI image layout. Or a directory with an OCI
+    /// image layout, or - for an archive on standard input.
     #[arg(value_name = "FILE|DIRECTORY|-")]
     archive: PathBuf,
 }
@@ -56,7 +57,7 @@ pub(crate) async fn import(config: &Config, args: Args) -> anyhow::Result<ExitCo
     let ended = loop {
         tokio::select! {
             biased;
-            // A failure here ends the daemon's side as well, which knows less of it.
+            // A failure here ends the daemon's side as well, and its error has less detail.
             sent = &mut sending, if !is_sent => {
                 sent?.with_context(|| format!("reading {shown_path}"))?;
                 is_sent = true;

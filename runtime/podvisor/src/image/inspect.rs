@@ -1,4 +1,4 @@
-//! `podvisor image inspect`: everything that the daemon says of images, as pages or as JSON.
+//! `podvisor image inspect`: prints the daemon's information about images, as pages or as JSON.
 
 use std::process::ExitCode;
 
@@ -15,12 +15,12 @@ use crate::show::{FormArg, answers};
 pub(crate) struct Args {
     #[command(flatten)]
     form: FormArg,
-    /// An image's name, with a tag or a digest, or its id, or 12 letters or more of the id's beginning.
+    /// An image's name with a tag or a digest, or its id, or the first 12 or more letters of its id.
     #[arg(required = true, value_name = "NAME|ID")]
     names: Vec<String>,
 }
 
-/// Prints all that are named, or none of them where one is not there.
+/// Prints all named images, or none if one of them is missing.
 pub(crate) async fn inspect(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let daemon = Daemon::dial(config).await?;
     let mut answers = Vec::new();

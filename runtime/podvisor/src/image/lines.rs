@@ -1,4 +1,5 @@
-//! Progress as lines, for who has no terminal: one for each step of the work and of a layer, and none for bytes alone. Pure.
+//! Progress as lines, without a terminal: one for each step of the work and of a layer, and none for bytes
+//! alone. Pure.
 
 use proto_images::v1::layer::State as LayerState;
 use proto_images::v1::{Layer, Progress, State};
@@ -6,7 +7,7 @@ use proto_images::v1::{Layer, Progress, State};
 use super::rows::short_id;
 use crate::show::{escape, units};
 
-/// The steps that have had their lines.
+/// The steps printed so far.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     name: String,
@@ -15,7 +16,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// The lines for what is new in `progress`.
+    /// The lines for new steps in `progress`.
     pub(super) fn of(&mut self, progress: &Progress) -> Vec<String> {
         let mut lines = Vec::new();
         if progress.name != self.name {
@@ -38,7 +39,7 @@ impl Lines {
     }
 }
 
-/// The line for a step of the whole; none where the layers say what is done, and at the end.
+/// The line for a step of the whole. `None` while the layers have their own lines, and at the end.
 fn line(progress: &Progress) -> Option<String> {
     let step = step(progress.state())?;
     Some(match progress.name.as_str() {

@@ -1,4 +1,4 @@
-//! `podvisor images`: the node's images in one table, those of the runtime behind the daemon among them.
+//! `podvisor images`: the node's images in one table, including those of the runtime behind the daemon.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::terminal;
 /// Arguments of `podvisor images`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Show the digests by which registries know the images, too.
+    /// Also show the digests in registries.
     #[arg(long)]
     digests: bool,
     #[command(flatten)]

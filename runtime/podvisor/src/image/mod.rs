@@ -1,4 +1,5 @@
-//! Commands for images: lists, pages and removals over CRI, pulls and imports over the daemon's own service. Each verb has a file.
+//! Commands for images: lists, pages and removals over CRI, pulls and imports over the daemon's own service.
+//! Each verb has a file.
 
 mod bars;
 mod credentials;
@@ -27,7 +28,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Print everything that is known of images.
+    /// Print all information about images.
     Inspect(inspect::Args),
     /// Import the images of an OCI image layout, or of an archive of docker save.
     Import(import::Args),

@@ -1,5 +1,5 @@
-//! An archive on its way to the daemon: a file or standard input as it is, a directory packed as it goes. Everything is read with
-//! the rights of who runs the command.
+//! An archive on its way to the daemon: a file or standard input as it is, or a directory packed on the fly.
+//! Everything is read with the rights of this command's user.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 /// Bytes of one request.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// The place where the archive is.
+/// The place of the archive.
 #[derive(Debug)]
 pub(super) enum Input {
     /// A file, or a pipe.
@@ -23,10 +23,10 @@ pub(super) enum Input {
 }
 
 impl Input {
-    /// Opens what is at the path; `-` is standard input.
+    /// Opens the path; `-` is standard input.
     ///
     /// # Errors
-    /// Nothing is there, it cannot be read, or it is a directory without a layout.
+    /// The path does not exist, cannot be read, or is a directory without a layout.
     pub(super) fn open(path: &Path) -> io::Result<Input> {
         if path.as_os_str() == "-" {
             return Ok(Input::Stdin);
@@ -41,7 +41,8 @@ impl Input {
         Ok(Input::Layout(path.to_owned()))
     }
 
-    /// Sends the whole archive, and its end. Blocks. A daemon that takes no more is no error: its answer says why.
+    /// Sends the whole archive, and its end. Blocks. Returns `Ok` if the daemon takes no more: its answer has
+    /// the reason.
     ///
     /// # Errors
     /// The archive cannot be read; the daemon gets no end then.
@@ -55,7 +56,7 @@ impl Input {
         match sent.and_then(|()| sending.flush()) {
             _ if sending.is_refused => Ok(()),
             Ok(()) => {
-                // Nobody takes it where the daemon has given up.
+                // The daemon may have given up. Then there is no receiver.
                 let _ = sending.to.blocking_send(ImportRequest { part: Some(Part::End(End {})) });
                 Ok(())
             }
@@ -68,7 +69,7 @@ fn copy(from: &mut impl Read, to: &mut Sending) -> io::Result<()> {
     io::copy(from, to).map(drop)
 }
 
-/// Packs the files of a layout, and nothing else that may be in the directory.
+/// Packs the files of a layout, and no other files of the directory.
 fn pack(directory: &Path, to: &mut Sending) -> io::Result<()> {
     let mut tar = tar::Builder::new(to);
     let mut add = |path: &Path, name: &Path| {
@@ -92,7 +93,7 @@ fn pack(directory: &Path, to: &mut Sending) -> io::Result<()> {
     tar.finish()
 }
 
-/// The paths in a directory, in order; none where there is no directory.
+/// The paths in a directory, sorted. Empty if there is no directory.
 fn sorted(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(directory) {
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
@@ -139,7 +140,7 @@ impl Write for Sending {
 mod tests {
     use super::*;
 
-    /// The bytes that are sent, and whether their end was.
+    /// The sent bytes, and whether their end was sent.
     fn sent(input: Input) -> (io::Result<()>, Vec<u8>, bool) {
         let (sender, mut requests) = mpsc::channel(4);
         let sending = std::thread::spawn(move || input.send(sender));

@@ -1,5 +1,4 @@
-//! `podvisor pull`: pulls images by the daemon's own service, which says how far it is. Images come into the store of the pods that
-//! run in VMs.
+//! `podvisor pull`: pulls images by the daemon's own service, with progress. The images are for pods in VMs.
 
 use std::process::ExitCode;
 
@@ -26,7 +25,7 @@ pub(crate) struct Args {
     names: Vec<String>,
 }
 
-/// Pulls the images one after the other, each whatever becomes of the others.
+/// Pulls the images one after the other. A failure of one does not stop the others.
 pub(crate) async fn pull(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let given = args.credentials.read(&args.names)?;
     let mut interrupts = Interrupts::listen()?;
@@ -39,7 +38,7 @@ pub(crate) async fn pull(config: &Config, args: Args) -> anyhow::Result<ExitCode
                 return Ok(transfer::interrupted(&format!("the daemon goes on with the pull of {name}")));
             }
             Err(error) if error.is::<out::ReaderGone>() => return Err(error),
-            // Nobody answers the next question either.
+            // The next call would not be answered either.
             Err(error)
                 if matches!(
                     error.downcast_ref(),

@@ -1,4 +1,5 @@
-//! `podvisor rmi`: removes images, each whatever becomes of the others. An image that a VM uses stays on the disk until no VM does.
+//! `podvisor rmi`: removes images. A failure of one does not stop the others. An image in use by a VM stays
+//! on the disk until no VM uses it.
 
 use std::process::ExitCode;
 
@@ -13,13 +14,13 @@ use crate::show::{escape, out};
 /// Arguments of `podvisor rmi`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// An image's name, with a tag or a digest, or its id, or 12 letters or more of the id's beginning. An image is removed with
-    /// all its names.
+    /// An image's name with a tag or a digest, or its id, or the first 12 or more letters of its id. An image
+    /// is removed with all its names.
     #[arg(required = true, value_name = "NAME|ID")]
     names: Vec<String>,
 }
 
-/// Removes the images, and says on standard error which of them were not there.
+/// Removes the images, and lists the missing ones on standard error.
 pub(crate) async fn remove(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let daemon = Daemon::dial(config).await?;
     let mut code = ExitCode::SUCCESS;
@@ -30,7 +31,7 @@ pub(crate) async fn remove(config: &Config, args: Args) -> anyhow::Result<ExitCo
                 continue;
             }
             Ok(None) => format!("image {name} is not on this node"),
-            // Nobody answers the next question either.
+            // The next call would not be answered either.
             Err(late @ DaemonError::Late { .. }) => return Err(late.into()),
             Err(error) => format!("image {name}: {error}"),
         };
@@ -40,9 +41,10 @@ pub(crate) async fn remove(config: &Config, args: Args) -> anyhow::Result<ExitCo
     Ok(code)
 }
 
-/// Returns the image that was removed; none where there was none.
+/// Returns the removed image. `None` if it did not exist.
 async fn remove_one(daemon: &Daemon, name: &str) -> Result<Option<v1::Image>, DaemonError> {
-    // CRI takes a removal of what is not there for done. The name, and not the id: another runtime may have it for another image.
+    // In CRI the removal of a missing image is a success. By name and not by id: in another runtime the id
+    // may be of another image.
     let Some(image) = daemon.image_status(name).await?.image else { return Ok(None) };
     daemon.remove_image(name).await?;
     Ok(Some(image))

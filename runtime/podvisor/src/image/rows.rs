@@ -1,4 +1,4 @@
-//! The rows of the table of images: one for each tag, and one for an image that has none. Pure.
+//! The rows of the table of images: one for each tag, and one for an image without tags. Pure.
 
 use proto_cri::v1;
 
@@ -45,12 +45,13 @@ fn row(image: &v1::Image, name: String, digests: bool) -> Vec<String> {
     row
 }
 
-/// The first letters of an image's id, without the algorithm. All commands take them for the whole.
+/// The first letters of an image's id, without the algorithm. All commands accept them in place of the whole
+/// id.
 pub(super) fn short_id(id: &str) -> &str {
     units::short(id.strip_prefix("sha256:").unwrap_or(id))
 }
 
-/// The digests that the registry of this name has for the image.
+/// The digests of the image in the registry of this name.
 fn digest_of(name: &str, repo_digests: &[String]) -> String {
     let repository = repository(name);
     let known = repo_digests.iter().filter_map(|known| known.rsplit_once('@'));

@@ -1,4 +1,4 @@
-//! A pull or an import of the daemon's, followed to its end: shown as it goes on, and left when the command is interrupted.
+//! A pull or an import by the daemon, followed to its end. Shows its progress, and leaves it on an interrupt.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::show::{escape, out};
 pub(super) enum Ended {
     /// The images are on the node.
     Done(Vec<Image>),
-    /// The person at the command wants no more of it; how far the transfer was.
+    /// The user interrupted the command. Has the transfer's state at that time.
     Interrupted(State),
 }
 
@@ -33,7 +33,7 @@ pub(super) enum Shown {
 }
 
 impl Shown {
-    /// Bars on a terminal, lines elsewhere, and nothing where that is asked for. `what` is under way.
+    /// Bars on a terminal, lines elsewhere, and nothing if `quiet`. `what` is the current work.
     pub(super) fn of(quiet: bool, what: &str) -> Shown {
         match () {
             () if quiet => Shown::Not,
@@ -59,7 +59,7 @@ impl Shown {
     }
 }
 
-/// The signals by which a person or a service manager ends the command.
+/// The signals to end the command, from a user or a service manager.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     interrupt: Signal,
@@ -103,7 +103,7 @@ pub(super) async fn follow(
     }
 }
 
-/// The exit status of a command that was interrupted, after a line that says what goes on.
+/// The exit status of an interrupted command. Prints a line about the work that goes on.
 pub(super) fn interrupted(what: &str) -> ExitCode {
     eprintln!("podvisor: interrupted; {}", escape::line(what));
     ExitCode::from(exit::INTERRUPTED)

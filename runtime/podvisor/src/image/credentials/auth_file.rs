@@ -1,4 +1,5 @@
-//! Files of credentials in docker's form (`config.json`), which podman and others have, too. Read, never written.
+//! Files of credentials in docker's form (`config.json`), also used by podman and others. Read, never
+//! written.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -14,11 +15,11 @@ use serde::Deserialize;
 /// Longest file, in bytes. A file of a hundred registries has some tens of KiB.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Docker Hub's name in images, and those that logins write for it.
+/// Docker Hub's name in images, and its names in files of a login.
 const DOCKER_HUB: &str = "docker.io";
 const DOCKER_HUB_TOO: [&str; 2] = ["index.docker.io", "registry-1.docker.io"];
 
-/// One file. Other keys are of other programs.
+/// One file. Other keys belong to other programs.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Content {
@@ -43,10 +44,10 @@ pub(crate) struct AuthFile {
     content: Content,
 }
 
-/// Reads the file that is named, or those that logins write, as far as they are there.
+/// Reads the given file, or the existing ones of podman and docker.
 ///
 /// # Errors
-/// A file that is named is not there, or a file cannot be read.
+/// A given file does not exist, or a file cannot be read.
 pub(super) fn read(named: Option<&Path>) -> anyhow::Result<Vec<AuthFile>> {
     if let Some(path) = named {
         return match read_one(path)? {
@@ -67,7 +68,7 @@ pub(super) fn read(named: Option<&Path>) -> anyhow::Result<Vec<AuthFile>> {
     Ok(found.collect::<anyhow::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
-/// None where there is no such file.
+/// `None` if the file does not exist.
 fn read_one(path: &Path) -> anyhow::Result<Option<AuthFile>> {
     let reading = || format!("reading {}", path.display());
     let file = match File::open(path) {
@@ -79,7 +80,7 @@ fn read_one(path: &Path) -> anyhow::Result<Option<AuthFile>> {
     if text.len() as u64 > FILE_BYTES_MAX {
         bail!("{} has more than {FILE_BYTES_MAX} bytes", path.display());
     }
-    // The parser's message may quote what it has read: line and column say enough.
+    // The parser's message may quote the file. Line and column are enough.
     let content = serde_json::from_slice(&text).map_err(|error: serde_json::Error| {
         anyhow::anyhow!(
             "{} is not JSON as a login writes it (line {}, column {})",
@@ -95,7 +96,7 @@ impl AuthFile {
     /// The credentials for a repository, as `docker.io/library/busybox`.
     ///
     /// # Errors
-    /// The entry's text is not what a login writes.
+    /// The entry's text is malformed.
     pub(super) fn credentials_for(&self, repository: &str) -> anyhow::Result<Option<Credentials>> {
         let known = best(self.content.auths.iter(), repository);
         let Some(entry) = known else { return Ok(None) };
@@ -103,7 +104,7 @@ impl AuthFile {
         entry.credentials().with_context(malformed)
     }
 
-    /// A helper that has credentials for the repository, for people.
+    /// A helper with credentials for the repository, for people.
     pub(super) fn helper_for(&self, repository: &str) -> Option<String> {
         let helpers = &self.content.cred_helpers;
         let helper = best(helpers.iter(), repository).or(self.content.creds_store.as_ref())?;
@@ -112,7 +113,7 @@ impl AuthFile {
 }
 
 impl Entry {
-    /// None for an entry whose secret a helper has.
+    /// `None` for an entry with its secret in a helper.
     fn credentials(&self) -> anyhow::Result<Option<Credentials>> {
         let mut found = Credentials {
             username: self.username.clone(),
@@ -121,7 +122,7 @@ impl Entry {
             registry_token: self.registrytoken.clone(),
         };
         if found.username.is_empty() && !self.auth.is_empty() {
-            // No cause is kept: it would quote the secret.
+            // The cause is dropped: it would quote the secret.
             let text = STANDARD.decode(self.auth.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
             let text = text.context("no text")?;
             let (username, password) = text.split_once(':').context("no colon")?;
@@ -133,7 +134,7 @@ impl Entry {
     }
 }
 
-/// The value of the key with the most of the repository's name.
+/// The value of the key with the longest match of the repository's name.
 fn best<'a, V: 'a>(of: impl Iterator<Item = (&'a String, &'a V)>, repository: &str) -> Option<&'a V> {
     let matching = of.filter_map(|(key, value)| {
         let key = normal(key);
@@ -143,7 +144,7 @@ fn best<'a, V: 'a>(of: impl Iterator<Item = (&'a String, &'a V)>, repository: &s
     matching.max_by_key(|(length, _)| *length).map(|(_, value)| value)
 }
 
-/// A key without what old logins have put around a registry's name.
+/// A key without a scheme, a version, or whatever else old logins put around a registry's name.
 fn normal(key: &str) -> String {
     let key = key.strip_prefix("https://").or(key.strip_prefix("http://")).unwrap_or(key);
     let key = key.trim_end_matches('/');
