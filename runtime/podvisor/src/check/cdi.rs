@@ -1,18 +1,18 @@
-//! Examines the node's CDI files: most nodes have none. A file with errors concerns containers that ask for its devices,
-//! and no others.
+//! Examines the node's CDI files: most nodes have none. A file with errors affects only containers that
+//! ask for its devices.
 
 use runtime_cdi::Registry;
 
 use super::finding::{Finding, Problem};
 
-/// The need, as the lines name it.
+/// The need, as shown in the lines.
 const WHAT: &str = "CDI files";
 
-/// The remedy for a file that cannot be used.
+/// The remedy for an invalid file.
 const REMEDY: &str =
     "correct or remove the file; until then, containers that ask for its devices are refused";
 
-/// One line for each file that cannot be used, and for each device that several files define; else one for all.
+/// One line for each invalid file, and for each device with several definitions. Otherwise one line for all.
 pub(super) fn examine(registry: &Registry) -> Vec<Finding> {
     let found = registry.read();
     let faults = found.faults();

@@ -1,5 +1,5 @@
-//! Examines whether a running daemon has the file's configuration in force. A host without a daemon is no finding: it is
-//! checked before its daemon is started.
+//! Examines whether a running daemon has the file's configuration in force. A host without a daemon has no
+//! finding: it is checked before its daemon is started.
 
 use super::finding::{Finding, Problem};
 use crate::config::Loaded;
@@ -9,7 +9,7 @@ use crate::config::keys::Takes;
 use crate::config::setting::{Origin, Setting};
 use crate::config::view::ConfigView;
 
-/// The need, as the lines name it.
+/// The need, as shown in the line.
 const WHAT: &str = "configuration in force";
 
 /// Asks the daemon on the file's socket.
@@ -26,14 +26,14 @@ pub(super) fn examine(loaded: &Loaded) -> Option<Finding> {
     Some(Finding { what: WHAT, outcome })
 }
 
-/// Compares what the daemon has with the file. Pods run either way.
+/// Compares the daemon's configuration with the file. Pods run either way.
 fn compare(view: &ConfigView, loaded: &Loaded) -> Result<String, Problem> {
     if let Some(why) = view.refused() {
         let why = format!("the last reload was refused: {why}");
         let remedy = "correct what it names and reload again; until then, what was in force before stays";
         return Err(Problem::new(why, remedy).minor());
     }
-    // The environment is each process's own.
+    // Each process has its own environment.
     let is_of_both = |change: &Change| {
         let of_environment = |all: &[Setting]| {
             all.iter().any(|setting| {

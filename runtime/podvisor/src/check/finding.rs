@@ -1,15 +1,15 @@
-//! A line of `podvisor check`: a need of pods, and whether the host meets it. How a need is examined is not known here.
+//! A line of `podvisor check`: a need of pods, and whether the host meets it. The examinations are elsewhere.
 
 /// The outcome for one need of pods.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Finding {
-    /// The need, as the line names it.
+    /// The need, as shown in the line.
     pub(super) what: &'static str,
-    /// The state that was found, or the problem.
+    /// The state found, or the problem.
     pub(super) outcome: Result<String, Problem>,
 }
 
-/// A need that the host does not meet.
+/// An unmet need.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Problem {
     /// The cause.
@@ -25,7 +25,7 @@ impl Problem {
         Problem { why: why.into(), remedy: remedy.into(), minor: false }
     }
 
-    /// Marks the problem as one with which pods can run.
+    /// Marks the problem as minor: pods can run all the same.
     pub(super) fn minor(self) -> Self {
         Problem { minor: true, ..self }
     }

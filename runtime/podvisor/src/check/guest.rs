@@ -1,5 +1,5 @@
-//! Boots a guest and waits for its agent, which is the only proof that KVM works here: some `/dev/kvm` run small programs
-//! and fail on a Linux kernel. The guest runs no pod and leaves nothing behind.
+//! Boots a guest and waits for its agent. Nothing else proves that KVM works here: some `/dev/kvm` run small
+//! programs and fail on a Linux kernel. The guest runs no pod and leaves nothing behind.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,16 +12,16 @@ use runtime_vm::{BootPlan, Size, Spawn, Vm, VolumeCache};
 use super::finding::Problem;
 use crate::config::Config;
 
-/// How long a guest may take to boot: far longer than any guest needs, even where it is emulated.
+/// Timeout for a guest's boot: far longer than any guest needs, even in emulation.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the VMM may take to report the VM's end, once the agent's stream has broken.
+/// Timeout for the VMM's report of the VM's end, after the agent's stream has broken.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Memory of the guest, in bytes.
 const MEMORY_BYTES: u64 = 128 << 20;
 
-/// The remedy where KVM does not run a Linux guest.
+/// The remedy if KVM does not run a Linux guest.
 const REMEDY: &str =
     "use a host with hardware virtualization, or nested virtualization that runs Linux guests";
 
@@ -77,7 +77,7 @@ async fn attempt(config: &Config, dir: &Path) -> Result<String, Problem> {
             report = vm.stopped() => Err(Problem::new(ended(&report), REMEDY)),
             ready = agent_ready(&vm) => match ready {
                 Ok(ready) => Ok(ready),
-                // The stream may have broken because the VM ended, and then the VMM's report says more.
+                // The stream may have broken because the VM ended. Then the VMM's report says more.
                 Err(problem) => match tokio::time::timeout(REPORT_TIMEOUT, vm.stopped()).await {
                     Ok(report) => Err(Problem::new(ended(&report), REMEDY)),
                     Err(_) => Err(problem),

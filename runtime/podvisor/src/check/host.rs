@@ -15,10 +15,10 @@ use super::finding::{Finding, Problem};
 use crate::config::Config;
 use crate::kvm::KVM;
 
-/// The security modules that the kernel has on, with commas between (Documentation/admin-guide/LSM/index.rst).
+/// The kernel's active security modules, separated by commas (Documentation/admin-guide/LSM/index.rst).
 const SECURITY_MODULES: &str = "/sys/kernel/security/lsm";
 
-/// Examines everything, in the order in which a pod's start needs it.
+/// Examines everything, in the order of a pod's start.
 pub(super) fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = vec![
         Finding { what: "user", outcome: root() },

@@ -1,6 +1,6 @@
-//! `podvisor check`: one line for each thing that pods need from this host, and what to do where it is missing. The last
-//! line is decisive: a Linux guest is booted, because a `/dev/kvm` can be there and still not run one. Nothing on the
-//! host is changed.
+//! `podvisor check`: prints one line for each requirement of pods on this host, with a remedy if it is not
+//! met. The last line is decisive: it boots a Linux guest, because `/dev/kvm` may exist and still not run
+//! one. Nothing on the host is changed.
 
 mod cdi;
 mod configuration;

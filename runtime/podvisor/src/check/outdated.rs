@@ -1,6 +1,6 @@
-//! Asks a running daemon which pods run on an older VMM, kernel or agent than is installed: an upgrade leaves running VMs as
-//! they are, and a fault that it mends is gone only with the VMs that have it. Such pods are no failure. Without a daemon
-//! nothing is said of pods.
+//! Finds pods with an older VMM, kernel or agent than the installed ones, from a running daemon's Status. An
+//! upgrade does not touch running VMs, so its fixes reach only new VMs. Such pods are no failure. Without a
+//! daemon there is nothing to report.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::finding::{Finding, Problem};
 use crate::client::{self, refused};
 use crate::config::Config;
 
-/// The need, as the lines name it.
+/// The need, as shown in the lines.
 const WHAT: &str = "VMs of this installation";
 
 /// The remedy for a pod with an older part.
@@ -21,19 +21,19 @@ const REMEDY: &str = "delete the pod for its controller to make it anew, or drai
 /// The remedy for a daemon with older files.
 const RESTART: &str = "run `systemctl restart podvisor`; pods go on";
 
-/// Most pods that have a line of their own: a page of a terminal. The last line counts the others.
+/// Most pods with their own line: a page of a terminal. The last line counts the others.
 const LINES_MAX: usize = 40;
 
-/// How long the daemon may take to answer: one that hangs must not hang this command.
+/// Timeout for the daemon: a hanging one must not hang this command.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The part of Status' information that is looked at.
+/// The part of Status' information used here.
 #[derive(Debug, Deserialize)]
 struct StatusInfo {
     versions: Option<Versions>,
 }
 
-/// How pods' VMs compare with what is installed.
+/// A comparison of the pods' VMs with the installed files.
 #[derive(Debug, Deserialize)]
 struct Versions {
     restart_needed: bool,
@@ -50,7 +50,7 @@ struct Outdated {
     parts: Vec<String>,
 }
 
-/// One line for each pod with an older part, and one for a daemon that must be restarted; else one for all.
+/// One line for each pod with an older part, and one for a daemon to restart. Otherwise one line for all.
 pub(super) fn examine(config: &Config) -> Vec<Finding> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let asked = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
@@ -71,7 +71,7 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
     }
 }
 
-/// Asks the daemon; `None` where none serves.
+/// Asks the daemon; `None` if none serves.
 async fn ask(config: &Config) -> anyhow::Result<Option<Versions>> {
     let Ok(mut client) = client::connect(&config.socket()).await else { return Ok(None) };
     let status = client.runtime.status(v1::StatusRequest { verbose: true }).await.map_err(refused)?;
@@ -101,7 +101,7 @@ fn note(why: String, remedy: &str) -> Finding {
 
 fn describe(pod: &Outdated) -> String {
     let Outdated { id, namespace, name, parts } = pod;
-    // As long as crictl shows it; the id comes from the daemon, and names were checked by the API server at best.
+    // As long as in crictl. The id comes from the daemon, and at best the API server has checked the names.
     let id: String = id.chars().take(13).collect();
     let shown = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
     format!("pod {}/{} ({id}) runs on another {}", shown(namespace), shown(name), parts.join(", "))

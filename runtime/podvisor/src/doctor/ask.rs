@@ -1,5 +1,5 @@
-//! Asks a running daemon what it has on record, over CRI: lists, and Status with what is said to people. None of these
-//! calls waits for a pod.
+//! Asks a running daemon for its records, over CRI: lists, and verbose Status. None of these calls waits for
+//! a pod.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use serde::Deserialize;
 
 use crate::client::{self, Client, refused};
 
-/// How long a daemon may take to answer everything: it answers in milliseconds, and one that hangs must not hang this
+/// Timeout for all answers together. A daemon answers in milliseconds, and a hanging one must not hang this
 /// command.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The interval between two attempts to connect to a daemon that starts or ends.
+/// The interval between two attempts to connect to a daemon while it starts or ends.
 const CONNECT_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The part of Status' information that is looked at.
+/// The part of Status' information used here.
 #[derive(Debug, Deserialize)]
 struct StatusInfo {
-    /// Ids of all pods on record, those included that start now and are in no list yet.
+    /// Ids of all pods on record. It includes pods starting now, before any list has them.
     pods: Vec<String>,
     quarantine: Vec<String>,
 }
 
-/// Asks the daemon that serves on `socket`.
+/// Asks the daemon on `socket`.
 pub(super) async fn on_record(socket: &Path) -> anyhow::Result<OnRecord> {
     let asking = async { ask(connect(socket).await).await };
     match tokio::time::timeout(ANSWERS_WITHIN, asking).await {
@@ -62,7 +62,7 @@ async fn ask(mut client: Client) -> anyhow::Result<OnRecord> {
         (pod.id, PodOnRecord { name: format!("{namespace}/{name}"), ready })
     });
     Ok(OnRecord {
-        // A listed pod replaces the same one without its name.
+        // A listed pod replaces its unlisted entry, because the latter has no name.
         pods: unlisted.chain(listed).collect(),
         containers: containers.into_inner().containers.into_iter().map(|container| container.id).collect(),
         unreadable: Vec::new(),

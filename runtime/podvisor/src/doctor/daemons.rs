@@ -1,5 +1,5 @@
-//! The daemons of this node: the one of the configuration, and those that commands start for themselves. Whether one runs
-//! is seen by the lock of its state.
+//! The daemons of this node: the configured one, and private ones of commands. A daemon runs if the lock of
+//! its state is held.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::config::Config;
 use crate::run::place::{self, Hold};
 use crate::state_lock::{StateLock, StateLockError};
 
-/// A daemon's place, and the locks that keep it from starting.
+/// A daemon's place, and the locks to keep it from starting.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) daemon: DaemonPlace,
@@ -19,7 +19,7 @@ pub(super) struct Place {
     _private: Option<Hold>,
 }
 
-/// Finds the daemons. With `hold` those that do not run are kept from starting until their places are dropped.
+/// Finds the daemons. With `hold`, stopped daemons are kept from starting until their places are dropped.
 pub(super) fn find(config: &Config, hold: bool) -> anyhow::Result<Vec<Place>> {
     let mut places = place::all(config).into_iter();
     let node = places.next().map(|dirs| node(config, dirs, hold));
@@ -28,7 +28,7 @@ pub(super) fn find(config: &Config, hold: bool) -> anyhow::Result<Vec<Place>> {
 
 fn node(config: &Config, dirs: DaemonDirs, hold: bool) -> anyhow::Result<Place> {
     let (lock, runs) = match (hold, dirs.state_dir.exists()) {
-        // Nothing is made where no daemon ever ran.
+        // Nothing is created where no daemon ever ran.
         (_, false) => (None, false),
         (true, true) => match StateLock::take(&dirs.state_dir) {
             Ok(lock) => (Some(lock), false),

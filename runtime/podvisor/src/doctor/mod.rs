@@ -1,8 +1,9 @@
-//! `podvisor doctor`: compares what the daemons of this node have on record with what the node has, and says of each
-//! difference what it means and what to do. With `--repair` what nobody owns is taken away. The module
-//! `runtime_pod::doctor` decides what belongs to whom.
+//! `podvisor doctor`: compares the records of this node's daemons with the node itself. For each difference
+//! it prints the meaning and the advice. With `--repair` it removes leftovers without an owner. The module
+//! `runtime_pod::doctor` decides about ownership.
 //!
-//! Exit status: 0 if nothing was found, or nothing is left of it; 1 for differences; 2 if it could not look.
+//! Exit status: 0 if nothing was found, or everything was repaired; 1 for differences; 2 if the check itself
+//! failed.
 
 mod ask;
 mod daemons;
@@ -19,27 +20,27 @@ use self::daemons::Place;
 use crate::config::Config;
 use crate::run::place;
 
-/// How long a look at the node may take. A disk that hangs must not hang this command.
+/// Timeout for one scan of the node. A hanging disk must not hang this command.
 const LOOK_WITHIN: Duration = Duration::from_secs(60);
 
-/// The pause between two looks. A thing that is not there at both was work under way.
+/// The pause between two scans. A difference in only one of them was work in progress.
 const LOOKS_APART: Duration = Duration::from_secs(1);
 
-/// How long taking one thing away may take: CNI plugins have a minute each.
+/// Timeout for one removal: CNI plugins have a minute each.
 const REPAIR_WITHIN: Duration = Duration::from_secs(150);
 
-/// Exit status where it could not look.
+/// Exit status if the check itself failed.
 const EXIT_BLIND: u8 = 2;
 
 /// Arguments of `podvisor doctor`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Take away what nobody owns.
+    /// Remove leftovers without an owner.
     #[arg(long)]
     repair: bool,
 }
 
-/// Looks, prints, and repairs where that is asked.
+/// Scans, prints, and repairs if asked to.
 pub(crate) async fn doctor(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     match examine(config, args.repair).await {
         Ok(0) => Ok(ExitCode::SUCCESS),
@@ -51,14 +52,14 @@ pub(crate) async fn doctor(config: &Config, args: Args) -> anyhow::Result<ExitCo
     }
 }
 
-/// Returns how many differences are left.
+/// Returns the number of remaining differences.
 async fn examine(config: &Config, repair: bool) -> anyhow::Result<usize> {
     if !nix::unistd::geteuid().is_root() {
         bail!("only root sees what belongs to pods");
     }
     let cni = Cni::new(config.cni.pod_networks());
     let mut found = look(&cni, &daemons::find(config, false)?, &place::leases(config)).await?;
-    // Held until all is repaired, so that no daemon starts meanwhile.
+    // Held until all is repaired, so no daemon starts meanwhile.
     let mut places = Vec::new();
     if !found.is_empty() {
         tokio::time::sleep(LOOKS_APART).await;
@@ -98,7 +99,7 @@ async fn take_away(difference: &Difference, cni: &Cni) -> Result<(), String> {
     }
 }
 
-/// Looks once: at the node first, and at the record afterwards.
+/// Scans once: first the node, then the records.
 async fn look(cni: &Cni, places: &[Place], leases: &Path) -> anyhow::Result<Vec<Difference>> {
     let places: Vec<DaemonPlace> = places.iter().map(|place| place.daemon.clone()).collect();
     let (node, looked_at) = (cni.clone(), places.clone());

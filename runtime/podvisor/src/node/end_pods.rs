@@ -1,5 +1,5 @@
-//! `podvisor node end-pods`: stops and removes every pod that runs in a VM, on a node whose kubelet does not start them anew. Pods of the
-//! other runtime are left alone.
+//! `podvisor node end-pods`: stops and removes every pod in a VM, on a node whose kubelet does not start them
+//! again. Pods of the other runtime are left alone.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -14,15 +14,15 @@ use runtime_node::HostRoot;
 use crate::client::{self, Client};
 use crate::config::Config;
 
-/// Names of pods that a refusal lists.
+/// Names of pods in a refusal.
 const NAMES_MAX: usize = 20;
 
-/// Ends the pods. Without `force` a pod that runs is a refusal, and only what ended pods have left is taken away.
+/// Ends the pods. Without `force` a running pod is a refusal, and only leftovers of ended pods are removed.
 pub(crate) async fn end_pods(config: &Config, force: bool) -> anyhow::Result<ExitCode> {
     let vmms = || runtime_node::vmms(&HostRoot::open(Path::new("/"))?).map_err(anyhow::Error::from);
     let mut daemon = match client::connect(&config.socket()).await {
         Ok(client) => client,
-        // Nobody to ask, and nothing to ask for.
+        // No daemon and no VMs: nothing to do.
         Err(_) if vmms()?.is_empty() => return Ok(ExitCode::SUCCESS),
         Err(error) => {
             return Err(error).with_context(|| {

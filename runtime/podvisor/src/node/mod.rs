@@ -1,5 +1,6 @@
-//! `podvisor node`: installs Podvisor on a node and removes it, mostly in a container that has the node's root mounted. The steps are in
-//! `runtime-node`; here are the arguments, the lines that are printed, the node's label, and the end of pods in VMs (`end_pods.rs`).
+//! `podvisor node`: installs Podvisor on a node and removes it, usually in a container with the node's root
+//! mounted. The steps are in `runtime-node`. Here are the arguments, the printed lines, the node's label, and
+//! the end of pods in VMs (`end_pods.rs`).
 
 mod end_pods;
 
@@ -16,10 +17,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::client;
 use crate::config::Config;
 
-/// Pause between two looks at a kubelet that was switched. Fifteen looks see a kubelet that ends and is started again after 10 s.
+/// The interval between two checks of a switched kubelet. Fifteen checks see a kubelet ending and restarting
+/// after 10 s.
 const BETWEEN_LOOKS: Duration = Duration::from_secs(2);
 
-/// Pause between two attempts of a removal that waits for VMs to end.
+/// The interval between two attempts of a removal while VMs still run.
 const BETWEEN_ATTEMPTS: Duration = Duration::from_secs(10);
 
 /// Arguments of `podvisor node`.
@@ -31,13 +33,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Install Podvisor on this node, or go on where an installation was cut short.
+    /// Install Podvisor on this node, or continue an interrupted installation.
     Install(InstallArgs),
     /// Give the kubelet its old runtime again, and leave Podvisor installed.
     Leave(LeaveArgs),
-    /// Remove what was installed on this node, once no pod runs in a VM there.
+    /// Remove the installed files from this node, once no pod runs in a VM there.
     Remove(RemoveArgs),
-    /// End the pods that run in VMs; run by the removal, on the node.
+    /// End the pods in VMs; run by the removal, on the node.
     #[command(hide = true)]
     EndPods {
         #[arg(long)]
@@ -51,18 +53,18 @@ enum What {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Do nothing until stopped, as a container has to that is to be seen running.
+    /// Do nothing until stopped, for a container with no other purpose than to run.
     #[command(hide = true)]
     Stay,
 }
 
-/// The node that is worked on.
+/// The node to work on.
 #[derive(Clone, Debug, clap::Args)]
 struct NodeArgs {
     /// Where the node's root directory is mounted.
     #[arg(long, value_name = "DIRECTORY", default_value = "/")]
     root: PathBuf,
-    /// The node's name in the cluster, whose label podvisor.io/runtime is to be kept. Needs a pod's service account.
+    /// The node's name in the cluster, to set its label podvisor.io/runtime. Needs a pod's service account.
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
 }
@@ -71,19 +73,20 @@ struct NodeArgs {
 struct InstallArgs {
     #[command(flatten)]
     node: NodeArgs,
-    /// Directory with the files to be installed, as `make install DESTDIR=` makes it.
+    /// Directory of the files to install, as made by `make install DESTDIR=`.
     #[arg(long, value_name = "DIRECTORY", default_value = "/install")]
     from: PathBuf,
     /// Make the kubelet use Podvisor, with its old runtime behind it.
     #[arg(long)]
     switch_kubelet: bool,
-    /// CRI socket of the node's other runtime, for a new configuration. Without it the one that the kubelet uses is found.
+    /// CRI socket of the node's other runtime, for a new configuration. By default the kubelet's current one
+    /// is used.
     #[arg(long, value_name = "SOCKET")]
     upstream: Option<PathBuf>,
-    /// Handlers of the other runtime that pods may name, for a new configuration.
+    /// Handlers of the other runtime for pods to name, for a new configuration.
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', default_value = "runc")]
     upstream_handlers: Vec<String>,
-    /// Pods that go to the other runtime without naming a handler, for a new configuration.
+    /// Which pods without a handler's name go to the other runtime, for a new configuration.
     #[arg(long, value_enum, default_value_t = Unnamed::All)]
     unnamed_pods: Unnamed,
 }
@@ -92,7 +95,7 @@ struct InstallArgs {
 struct LeaveArgs {
     #[command(flatten)]
     node: NodeArgs,
-    /// End the pods that run in VMs.
+    /// End the pods in VMs.
     #[arg(long)]
     force: bool,
 }
@@ -101,7 +104,7 @@ struct LeaveArgs {
 struct RemoveArgs {
     #[command(flatten)]
     node: NodeArgs,
-    /// End the pods that run in VMs.
+    /// End the pods in VMs.
     #[arg(long)]
     force: bool,
     /// Wait until no pod runs in a VM.
@@ -115,15 +118,15 @@ struct RemoveArgs {
 /// Values of `upstream.unnamed_pods`.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Unnamed {
-    /// Every pod that names no handler.
+    /// Every pod without a handler's name.
     All,
-    /// Pods that ask for the node's network, PID or IPC namespace.
+    /// Pods with the node's network, PID or IPC namespace.
     Node,
     /// None.
     None,
 }
 
-/// Does what was asked. `config` is read where the node's own daemon is asked.
+/// Runs the subcommand. `config` is read only if the node's own daemon is asked.
 pub(crate) fn node(config: impl FnOnce() -> anyhow::Result<Config>, args: Args) -> anyhow::Result<ExitCode> {
     match args.what {
         What::Install(args) => install(args),
@@ -185,8 +188,8 @@ fn remove(args: &RemoveArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Does the work, and takes the node's label away: `first` where the work goes through, so that no further pods of the class come
-/// meanwhile, and else only where it has.
+/// Does the work and removes the node's label. With `first` the label is removed before, so no further pods
+/// of the class arrive meanwhile. Otherwise it is removed only if the work succeeds.
 fn unlabelled(
     args: &NodeArgs,
     first: bool,
