@@ -1,4 +1,5 @@
-//! A CRI client of the daemon's socket, for the commands that people use. Each command's own calls are in its file.
+//! A CRI client of the daemon's socket, for the commands of the CLI. Each command's own calls are in its
+//! file.
 
 use std::path::{Path, PathBuf};
 
@@ -23,7 +24,7 @@ pub(crate) struct Client {
     pub(crate) transfers: ImagesClient<Channel>,
 }
 
-/// Connects to the socket; fails at once where nobody listens.
+/// Connects to the socket. Fails at once if nothing listens there.
 pub(crate) async fn connect(socket: &Path) -> Result<Client, tonic::transport::Error> {
     let path: PathBuf = socket.to_owned();
     // The URI is needed by HTTP/2 and otherwise ignored: the connector knows the path.
@@ -60,8 +61,8 @@ pub(crate) fn refused(status: tonic::Status) -> anyhow::Error {
     anyhow!("{}", status.message())
 }
 
-/// Runs a command for people to its end, on a runtime of its own. The end waits for no blocking read: one of standard
-/// input may never return.
+/// Runs a command of the CLI to its end, on its own runtime. Does not wait for blocking reads: a read of
+/// standard input may never return.
 pub(crate) fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = runtime.block_on(command);

@@ -1,5 +1,5 @@
-//! `podvisor completions`: prints a script by which a shell completes this program's commands and options. The script is made
-//! from the definitions that the program itself parses by. Nothing of the node is read.
+//! `podvisor completions`: prints a script for a shell to complete this program's commands and options. The
+//! script is made from the definitions of the argument parser. It reads nothing from the node.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -11,11 +11,11 @@ use clap_complete::Shell;
 /// Arguments of `podvisor completions`.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Shell that the script is for.
+    /// Shell to print the script for.
     shell: Shell,
 }
 
-/// Prints the script for the program whose definition is `command`.
+/// Prints the script for the program defined by `command`.
 pub(crate) fn print(args: Args, command: Command) -> anyhow::Result<ExitCode> {
     std::io::stdout().write_all(&script(args.shell, command)).context("printing the completions")?;
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,5 @@
-//! `podvisor console`: prints what a pod's guest wrote to its console. The file is read where the VMM writes it, or where it
-//! was kept; no daemon is asked, since one may be down or hang when a console is wanted.
+//! `podvisor console`: prints a guest's console. The file is read where the VMM writes it, or where it is
+//! kept afterwards. No daemon is asked: it may be down or hang when a console is needed.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,7 +12,7 @@ use runtime_pod::PodLogs;
 use crate::config::Config;
 use crate::run::place;
 
-/// The interval between two looks at the file.
+/// The interval between two reads of the file.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Arguments of `podvisor console`.
@@ -21,7 +21,8 @@ pub(crate) struct Args {
     /// Go on until the pod is stopped.
     #[arg(short, long)]
     follow: bool,
-    /// The pod's id, or its beginning, or its name, or NAMESPACE/NAME. Of a pod that was removed, what is kept is printed.
+    /// The pod's id, or its beginning, or its name, or NAMESPACE/NAME. Of a removed pod, the kept part is
+    /// printed.
     pod: String,
 }
 
@@ -41,7 +42,7 @@ pub(crate) async fn console(config: &Config, args: Args) -> anyhow::Result<ExitC
                 let mut stdout = std::io::stdout().lock();
                 printed = print(&content, printed, &mut stdout).context("writing the console")?;
             }
-            // The pod was stopped in between, and the file is where it is kept.
+            // The pod was stopped in between. Its file is now where consoles are kept.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && console.growing => continue,
             Err(error) => return Err(error).with_context(|| console.path.display().to_string()),
         }
@@ -52,12 +53,13 @@ pub(crate) async fn console(config: &Config, args: Args) -> anyhow::Result<ExitC
     }
 }
 
-/// Prints what comes behind the console's first `printed` bytes, and returns how many are printed then.
+/// Prints the content behind the console's first `printed` bytes, and returns the new number of printed
+/// bytes.
 fn print(content: &[u8], printed: u64, to: &mut impl Write) -> std::io::Result<u64> {
     let (cut, rest) = console_of(content);
     let end = cut + rest.len() as u64;
     if end <= printed {
-        // Nothing new, or a file that is about to begin anew.
+        // Nothing new, or a file about to start over.
         return Ok(printed);
     }
     if cut > printed {
@@ -81,7 +83,7 @@ mod tests {
         for content in [
             "one\n",
             "one\ntwo\n",
-            // The moments in which it begins anew.
+            // While it starts over.
             "",
             "[podvisor: 4 by",
             "[podvisor: 4 bytes before this are cut off]\ntwo\nthree\x1b\n",

@@ -1,5 +1,5 @@
-//! The daemon as the commands that look at it see it: one that serves, is Podvisor, and answers in time. Everything else that
-//! may be at the socket has an error that says so.
+//! The daemon as its client commands see it: it serves, is Podvisor, and answers in time. Anything else at
+//! the socket has its own error.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -12,27 +12,27 @@ use tonic::{Code, Response, Status};
 use crate::client::{self, Client};
 use crate::config::Config;
 
-/// How long the daemon may take for one answer: it answers out of memory, and waits for another runtime or a guest for a few
-/// seconds at most. A daemon that hangs must not hang a command.
+/// Timeout for one answer. The daemon answers out of memory, and waits a few seconds at most for another
+/// runtime or a guest. A hanging daemon must not hang a command.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 
-/// How long the daemon may take to remove an image: it waits for its disk, which removes gigabytes.
+/// Timeout for the removal of an image. It waits for the disk to remove gigabytes.
 const REMOVES_WITHIN: Duration = Duration::from_secs(120);
 
 /// The name by which the daemon introduces itself (`runtime/cri`, Version).
 const RUNTIME_NAME: &str = "podvisor";
 
-/// A daemon that has said that it is Podvisor.
+/// A daemon known to be Podvisor.
 #[derive(Clone, Debug)]
 pub(crate) struct Daemon {
     pub(crate) client: Client,
     socket: PathBuf,
 }
 
-/// Why the daemon gave no answer.
+/// The reason why the daemon gave no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DaemonError {
-    /// Nobody listens, or this user may not connect.
+    /// Nothing listens, or this user may not connect.
     #[error("no daemon serves on {} (are you root?)", socket.display())]
     Down {
         /// The CRI socket.
@@ -60,7 +60,7 @@ pub(crate) enum DaemonError {
         socket: PathBuf,
         /// The RPC.
         call: &'static str,
-        /// How long the answer was waited for.
+        /// The timeout.
         limit: Duration,
     },
     /// An older daemon.
@@ -85,8 +85,8 @@ pub(crate) enum DaemonError {
 /// The daemon's words about itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeStatus {
-    /// Ids of all pods that run in VMs; the others that are listed are another runtime's. `None` where an older daemon does not
-    /// say.
+    /// Ids of all pods in VMs. Other listed pods are another runtime's. `None` if the daemon is too old to
+    /// report them.
     pub(crate) in_vms: Option<BTreeSet<String>>,
     /// Memory of VMs in bytes, by the pod's id.
     pub(crate) vm_memory: BTreeMap<String, u64>,
@@ -96,7 +96,7 @@ pub(crate) struct NodeStatus {
     pub(crate) wrong: Vec<v1::RuntimeCondition>,
 }
 
-/// The part of Status' information that is looked at.
+/// The part of Status' information used here.
 #[derive(Debug, Default, Deserialize)]
 struct StatusInfo {
     pods: Option<BTreeSet<String>>,
@@ -115,7 +115,7 @@ impl Daemon {
     /// Connects to the configured daemon.
     ///
     /// # Errors
-    /// Nobody serves there, or somebody else, or nobody answers.
+    /// Nothing serves there, or another runtime does, or the daemon does not answer.
     pub(crate) async fn dial(config: &Config) -> Result<Daemon, DaemonError> {
         let socket = config.socket();
         let connected = client::connect(&socket).await;
@@ -173,7 +173,7 @@ impl Daemon {
         Ok(self.ask("ListContainers", runtime.list_containers(request)).await?.containers)
     }
 
-    /// A container's status, with all that is said to people.
+    /// A container's status, with all verbose information.
     pub(crate) async fn container_status(
         &self,
         id: &str,
@@ -190,7 +190,7 @@ impl Daemon {
         Ok(self.ask("ListImages", images.list_images(request)).await?.images)
     }
 
-    /// The image of this name or id, with all that is said to people; none where it is not there.
+    /// The image of this name or id, with all verbose information. The answer has no image if there is none.
     pub(crate) async fn image_status(&self, name: &str) -> Result<v1::ImageStatusResponse, DaemonError> {
         let mut images = self.client.images.clone();
         let request = v1::ImageStatusRequest { image: image_spec(name), verbose: true };
@@ -218,7 +218,7 @@ fn image_spec(name: &str) -> Option<v1::ImageSpec> {
 
 fn node_status(answer: v1::StatusResponse) -> NodeStatus {
     let info = answer.info.get("config").map(String::as_str).unwrap_or_default();
-    // An older daemon says less.
+    // An older daemon reports less.
     let StatusInfo { pods, vms } = serde_json::from_str(info).unwrap_or_default();
     let conditions = answer.status.unwrap_or_default().conditions;
     let waiting = vms.iter().filter(|(_, vm)| vm.full_disks > 0);

@@ -1,4 +1,4 @@
-//! The keys that leave a session while its container goes on: ctrl-p ctrl-q, as in `docker`. Pure.
+//! The keys to leave a session while its container goes on: ctrl-p ctrl-q, as in `docker`. Pure.
 //!
 //! ```text
 //!   typing ──ctrl-p──▶ held ──ctrl-q──▶ left

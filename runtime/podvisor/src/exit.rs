@@ -1,7 +1,7 @@
-//! Exit statuses of commands for people, where they are not those of a container's process.
+//! Exit statuses of commands of the CLI, unless they return that of a container's process.
 
-/// A command that failed before its process had a status, as in `docker run`, or in a part of what it was to do.
+/// The command failed before its process had a status, as in `docker run`, or a part of its work failed.
 pub(crate) const PODVISOR_FAILED: u8 = 125;
 
-/// A command that SIGINT ended, as of a process that it has killed (128 + 2).
+/// SIGINT ended the command, as if it had killed the process (128 + 2).
 pub(crate) const INTERRUPTED: u8 = 130;

@@ -1,6 +1,6 @@
-//! The `podvisor` command: the daemon (`serve`), and commands for people. Each command has a file; nothing in this crate
-//! does more than wire the other crates together. A library for its two programs: the one that ships, and the one with
-//! fail points, for tests.
+//! The `podvisor` command: the daemon (`serve`), and commands for people. Each command has a file; this crate
+//! only wires the other crates together. It is a library because it has two programs: the shipped one, and
+//! one with fail points for tests.
 
 #![forbid(unsafe_code)]
 
@@ -51,7 +51,7 @@ use crate::show::out::ReaderGone;
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Cli {
-    /// Configuration file. Without it /etc/podvisor/config.toml is read if it is there.
+    /// Configuration file. By default /etc/podvisor/config.toml is read, if it exists.
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
 
@@ -63,60 +63,61 @@ struct Cli {
 enum Command {
     /// Serve the Container Runtime Interface on a unix socket.
     Serve(serve::Args),
-    /// Run one container in a VM of its own, and end with its exit code.
+    /// Run one container in its own VM, and return its exit code.
     Run(run::Args),
     /// List the node's pods with their containers.
     Ps(ps::Args),
-    /// Print everything that is known of pods and containers.
+    /// Print all information about pods and containers.
     Inspect(inspect::Args),
-    /// Show what pods and containers use of CPU, memory and network.
+    /// Show CPU, memory and network usage of pods and containers.
     Top(top::Args),
-    /// Follow what happens to pods and containers.
+    /// Follow events of pods and containers.
     Events(events::Args),
     /// List the node's images.
     Images(image::list::Args),
-    /// Pull images, and show how far each layer is.
+    /// Pull images, and show the progress of each layer.
     Pull(image::pull::Args),
     /// Inspect and import images.
     Image(image::Args),
     /// Remove images.
     Rmi(image::remove::Args),
-    /// Run one more command in a running container, and end with its exit code.
+    /// Run one more command in a running container, and return its exit code.
     Exec(exec::Args),
-    /// Follow a running container's output, and with -i type to it.
+    /// Follow a running container's output. With -i, type to it.
     Attach(attach::Args),
-    /// Print what a container has written.
+    /// Print a container's output.
     Logs(logs::Args),
-    /// Print what a pod's guest wrote to its console, also after the pod's end.
+    /// Print the console of a pod's guest, also after the pod's end.
     Console(console::Args),
-    /// Listen on local ports that lead to a pod's.
+    /// Forward local ports to a pod's ports.
     PortForward(port_forward::Args),
-    /// Compare what is on record of pods with what this node has of them.
+    /// Compare the records of pods with the state of this node.
     Doctor(doctor::Args),
     /// List this node's capacity for VMs as a resource of the kubelet, until stopped.
     DevicePlugin(device_plugin::Args),
     /// Install Podvisor on a node of a cluster, or remove it.
     Node(node::Args),
-    /// Report whether this host can run pods, and what to do where it cannot.
+    /// Report whether this host can run pods, and how to fix it if not.
     Check(check::Args),
-    /// Print RuntimeClasses whose overhead was measured on this node.
+    /// Print RuntimeClasses with an overhead measured on this node.
     Runtimeclass(runtimeclass::Args),
-    /// Print the configuration in force and where each value comes from, an example, or the reference of all keys.
+    /// Print the configuration in force with the origin of each value, an example, or the reference of all
+    /// keys.
     Config(config::command::Args),
-    /// Print a script that completes this program's commands and options in a shell.
+    /// Print a script for a shell to complete this program's commands and options.
     Completions(completions::Args),
     /// Write the manual pages.
     #[command(hide = true)]
     Man(man::Args),
-    /// Print the version of the records that this program writes, for packages that are to refuse a downgrade.
+    /// Print the version of this program's records, for packages to refuse a downgrade.
     #[command(hide = true)]
     Schema,
 }
 
-/// Runs the command that the process's arguments name.
+/// Runs the command given by the process's arguments.
 #[must_use]
 pub fn run_command() -> ExitCode {
-    // A process that the daemon starts for a container is none of the commands.
+    // The daemon starts this program for a container with arguments of its own, none of the commands.
     let mut arguments = std::env::args().skip(1);
     if let (Some(runtime_connector::ARGUMENT), Some(user), None) =
         (arguments.next().as_deref(), arguments.next(), arguments.next())
@@ -159,7 +160,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::check(&loaded()?, &args),
         Command::Runtimeclass(args) => runtimeclass::runtimeclass(&config()?, file, &args),
         Command::Config(args) => client::block_on(config::command::print(file, args)),
-        // Run where a package is built: the configuration there, if any, is of another build.
+        // Run while a package is built: the configuration there, if any, is for another build.
         Command::Completions(args) => completions::print(args, Cli::command()),
         Command::Man(args) => man::write(&args, Cli::command()),
         Command::Schema => {

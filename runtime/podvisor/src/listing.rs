@@ -1,5 +1,4 @@
-//! The node's pods with their containers, as lists and names have them: the model that `ps` shows, and that names are looked up
-//! in. Built from CRI's lists.
+//! The node's pods with their containers, for lists and for lookups by name. Built from CRI's lists.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +8,11 @@ use serde::{Serialize, Serializer};
 use crate::daemon::{Daemon, DaemonError, NodeStatus};
 use crate::show::units;
 
-/// Labels by which a kubelet says whose a container is (kubelet `pkg/types/labels.go`).
+/// Labels with the owner of a container, set by the kubelet (kubelet `pkg/types/labels.go`).
 const POD_NAME: &str = "io.kubernetes.pod.name";
 const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 
-/// The runtime that has a pod.
+/// The runtime of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Runtime {
@@ -21,7 +20,7 @@ pub(crate) enum Runtime {
     Vm,
     /// The runtime behind Podvisor.
     Upstream,
-    /// An older daemon does not say.
+    /// The daemon is too old to report it.
     Unknown,
 }
 
@@ -35,12 +34,12 @@ pub(crate) struct Pod {
     pub(crate) uid: String,
     pub(crate) attempt: u32,
     pub(crate) ready: bool,
-    /// Whether its writes wait, since the node's disk is full.
+    /// Whether its writes wait because the node's disk is full.
     pub(crate) waits_for_room: bool,
     #[serde(serialize_with = "as_time")]
     pub(crate) created_at: i64,
     pub(crate) runtime: Runtime,
-    /// The handler by which the pod was asked for; empty for the default one.
+    /// The requested handler; empty for the default one.
     pub(crate) handler: String,
     pub(crate) labels: BTreeMap<String, String>,
     /// Oldest first.
@@ -57,16 +56,16 @@ pub(crate) struct Container {
     pub(crate) state: State,
     #[serde(serialize_with = "as_time")]
     pub(crate) created_at: i64,
-    /// The image as the pod's author wrote it, where that is known.
+    /// The image as written by the pod's author, if known.
     pub(crate) image: String,
     pub(crate) image_id: String,
     pub(crate) labels: BTreeMap<String, String>,
-    /// Why the state is unknown; empty where it is known.
+    /// The reason for an unknown state; empty otherwise.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
 }
 
-/// How far a container is.
+/// The state of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum State {
@@ -76,7 +75,7 @@ pub(crate) enum State {
     Running,
     /// The program has ended.
     Exited,
-    /// Nobody knows whether it runs; `ps` says why.
+    /// Unknown; `ps` has the reason.
     Unknown,
 }
 
@@ -116,12 +115,13 @@ fn as_time<S: Serializer>(at_ns: &i64, serializer: S) -> Result<S::Ok, S::Error>
     serializer.serialize_str(&units::time(*at_ns))
 }
 
-/// Asks for all pods with their containers, and for what the daemon says of itself.
+/// Asks for all pods with their containers, and for the daemon's own status.
 ///
 /// # Errors
 /// The daemon does not answer one of the calls.
 pub(crate) async fn ask(daemon: &Daemon) -> Result<(Vec<Pod>, NodeStatus), DaemonError> {
-    // What runs in VMs is asked before and after: a pod that is made or removed meanwhile is not taken for the upstream's.
+    // The pods in VMs are asked for before and after: otherwise a pod created or removed meanwhile would look
+    // like the upstream's.
     let before = status(daemon).await?;
     // Containers first: a container's pod is listed as long as the container is.
     let containers = daemon.containers().await?;
@@ -136,7 +136,8 @@ pub(crate) async fn ask(daemon: &Daemon) -> Result<(Vec<Pod>, NodeStatus), Daemo
     Ok((listing(pods, containers, &status), status))
 }
 
-/// The daemon's status. Where that alone hangs (the network's files are on a disk that does), the lists are shown without it.
+/// The daemon's status. If only this call hangs (because the network's files are on a hanging disk), the
+/// lists are shown without it.
 async fn status(daemon: &Daemon) -> Result<NodeStatus, DaemonError> {
     match daemon.status().await {
         Err(late @ DaemonError::Late { .. }) => {
@@ -152,8 +153,8 @@ async fn status(daemon: &Daemon) -> Result<NodeStatus, DaemonError> {
     }
 }
 
-/// Returns the pods by namespace and name, each with its containers. A container whose pod is in no list (it was removed between
-/// both calls) has a pod of which only the names are known.
+/// Returns the pods by namespace and name, each with its containers. If a container's pod was removed between
+/// both calls and is in no list, it gets a pod with only its names.
 pub(crate) fn listing(
     pods: Vec<v1::PodSandbox>,
     containers: Vec<v1::Container>,

@@ -1,5 +1,5 @@
-//! Follows a container's CRI log and prints its content as the container wrote it: partial lines joined, stdout and
-//! stderr each to its own. When to look again is the caller's decision.
+//! Follows a container's CRI log and prints the container's original output: partial lines joined, stdout and
+//! stderr each to its own. The caller decides when to look again.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -20,16 +20,16 @@ pub(crate) struct LogFollower {
 }
 
 impl LogFollower {
-    /// Follows a log that may not exist yet.
+    /// Follows a log. It may not exist yet.
     pub(crate) fn open(path: &Path) -> LogFollower {
         LogFollower { file: None, path: path.to_owned(), decoder: Decoder::default() }
     }
 
-    /// Prints everything since the last call. Where the log was rotated, the old file is read to its end, and then the new
-    /// one.
+    /// Prints everything since the last call. If the log was rotated, the old file is read to its end before
+    /// the new one.
     pub(crate) fn print(&mut self) -> anyhow::Result<()> {
         loop {
-            // Opened before the read: a file that has been rotated away is complete.
+            // Opened before the read: a file already rotated away is complete.
             let current = File::open(&self.path).ok();
             let Some(file) = &mut self.file else {
                 self.file = current;
@@ -83,12 +83,12 @@ enum Stream {
 /// Decodes the log's bytes into content, in pieces of any size.
 #[derive(Debug, Default)]
 struct Decoder {
-    /// The start of a log line whose end has not been read yet. The writer bounds lines (16 KiB of content).
+    /// The start of a log line whose end was not read yet. The writer bounds lines (16 KiB of content).
     rest: Vec<u8>,
 }
 
 impl Decoder {
-    /// Decodes the lines that `bytes` completes.
+    /// Decodes the lines completed by `bytes`.
     fn feed(&mut self, bytes: &[u8], mut sink: impl FnMut(Stream, &[u8])) {
         self.rest.extend_from_slice(bytes);
         let mut start = 0;
@@ -105,7 +105,7 @@ impl Decoder {
     }
 }
 
-/// Parses `<time> <stream> <P|F> <content>`; returns `None` for any other line, which is skipped.
+/// Parses `<time> <stream> <P|F> <content>`. Returns `None` for any other line, to be skipped.
 fn parse(line: &[u8]) -> Option<(Stream, &[u8], bool)> {
     let mut parts = line.splitn(4, |byte| *byte == b' ');
     let _time = parts.next()?;

@@ -1,4 +1,4 @@
-//! `podvisor logs`: prints a container's output from its log file, which `log_follower.rs` decodes.
+//! `podvisor logs`: prints a container's output from its log file, decoded by `log_follower.rs`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::client;
 use crate::config::Config;
 use crate::log_follower::LogFollower;
 
-/// The interval between two looks at the log and the container's state. CRI has no call that waits for either.
+/// The interval between two reads of the log and the container's state. CRI has no call to wait for either.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Arguments of `podvisor logs`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Go on until the container has ended.
+    /// Continue until the container has ended.
     #[arg(short, long)]
     follow: bool,
     /// The container's id, or its beginning.
@@ -31,14 +31,14 @@ pub(crate) async fn logs(config: &Config, args: Args) -> anyhow::Result<ExitCode
         let request = v1::ContainerStatusRequest { container_id: args.container.clone(), verbose: false };
         let status = match client.runtime.container_status(request).await {
             Ok(answer) => answer.into_inner().status.context("the daemon answered without a status")?,
-            // The container was removed while it was followed, and its output was complete before.
+            // The container was removed meanwhile. Its output was complete before.
             Err(status) if status.code() == tonic::Code::NotFound && log.is_some() => break,
             Err(status) => return Err(client::refused(status)),
         };
         if status.log_path.is_empty() {
             bail!("container {} has no log", status.id);
         }
-        // The state is read before the log: an exit is published after the last byte is in the log.
+        // The state is read before the log: an exit is published after the last byte of the log.
         log.get_or_insert_with(|| LogFollower::open(status.log_path.as_ref())).print()?;
         let ended = status.state() == v1::ContainerState::ContainerExited;
         if ended || !args.follow {

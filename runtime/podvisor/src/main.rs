@@ -1,4 +1,4 @@
-//! The `podvisor` command. Everything it does is the library's.
+//! The `podvisor` command. All of its code is in the library.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! `podvisor man`: writes the manual pages, for packages. Pages of commands are made from the definitions that the program
-//! itself parses by, and the configuration's page from the table of its keys, so none can lack what there is. Nothing of
-//! the node is read.
+//! `podvisor man`: writes the manual pages, for packages. Pages of commands come from the definitions of the
+//! argument parser, and the configuration's page from the table of its keys. So the pages are complete. It
+//! reads nothing from the node.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,7 @@ const COMMANDS: &str = "1";
 /// Arguments of `podvisor man`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Root of the manual, with a directory for each section. Missing directories are made.
+    /// Root of the manual, with a directory for each section. Missing directories are created.
     #[arg(long, value_name = "DIRECTORY")]
     to: PathBuf,
 }
@@ -45,7 +45,7 @@ impl Page {
     }
 }
 
-/// Writes all pages of the program whose definition is `command`.
+/// Writes all pages of the program defined by `command`.
 pub(crate) fn write(args: &Args, command: Command) -> anyhow::Result<ExitCode> {
     for page in pages(command)? {
         let section = args.to.join(page.directory());
@@ -58,7 +58,7 @@ pub(crate) fn write(args: &Args, command: Command) -> anyhow::Result<ExitCode> {
 
 fn pages(command: Command) -> io::Result<Vec<Page>> {
     let mut command = command.disable_help_subcommand(true);
-    // Gives each subcommand its whole name and the options that all have.
+    // Sets the full name of each subcommand, and its global options.
     command.build();
     let mut pages = Vec::new();
     add(&mut pages, &command)?;
@@ -69,7 +69,7 @@ fn pages(command: Command) -> io::Result<Vec<Page>> {
     Ok(pages)
 }
 
-/// Adds the pages of a command and of those below it.
+/// Adds the pages of a command and of its subcommands.
 fn add(pages: &mut Vec<Page>, command: &Command) -> io::Result<()> {
     let man = Man::new(command.clone()).section(COMMANDS).source(SOURCE).manual(MANUAL);
     let file = man.get_filename();
@@ -80,7 +80,7 @@ fn add(pages: &mut Vec<Page>, command: &Command) -> io::Result<()> {
     command.get_subcommands().filter(|command| !command.is_hide_set()).try_for_each(|below| add(pages, below))
 }
 
-/// The last section: the program's page, but on that itself, and the configuration's.
+/// The last section: links to the program's page (except on that page) and to the configuration's.
 fn see_also(file: &str) -> Roff {
     let others = if file == "podvisor.1" { "podvisor-vmm(1)" } else { "podvisor(1)" };
     let mut roff = Roff::new();
@@ -95,7 +95,7 @@ fn titled(name: &str, section: &str) -> Roff {
     roff
 }
 
-/// The page of the VMM, which takes no arguments.
+/// The page of the VMM. The VMM takes no arguments.
 fn vmm() -> Roff {
     let mut roff = titled("podvisor-vmm", COMMANDS);
     roff.control("SH", ["NAME"]).text([roman("podvisor-vmm - run the VM of one pod")]);
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::Cli;
 
-    /// Whole names of the commands that are shown, as `podvisor-config-example`.
+    /// Full names of the visible commands, as `podvisor-config-example`.
     fn names(command: &Command, name: &str, found: &mut BTreeSet<String>) {
         found.insert(name.to_owned());
         for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {

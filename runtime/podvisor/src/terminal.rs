@@ -1,18 +1,18 @@
-//! This process's terminal: raw while a session uses it, and its size. Nothing here reads or writes it.
+//! This process's terminal: raw mode during a session, and its size. Nothing here reads or writes it.
 
 use std::io::{self, IsTerminal};
 
 use nix::sys::termios::{self, SetArg, Termios};
 
-/// The terminal at standard input in raw mode: keys go to the other side unchanged, and only the other side echoes them.
-/// Dropping this restores the terminal.
+/// The terminal at standard input in raw mode: keys go to the other side unchanged, and only the other side
+/// echoes them. Dropping this restores the terminal.
 #[derive(Debug)]
 pub(crate) struct Raw {
     before: Termios,
 }
 
 impl Raw {
-    /// Enters raw mode; returns `None` where standard input is no terminal.
+    /// Enters raw mode. Returns `None` if standard input is no terminal.
     ///
     /// # Errors
     /// The terminal refuses raw mode.
@@ -31,12 +31,12 @@ impl Raw {
 
 impl Drop for Raw {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing restored.
+        // A closed terminal needs nothing restored.
         let _ = termios::tcsetattr(io::stdin(), SetArg::TCSADRAIN, &self.before);
     }
 }
 
-/// Returns columns and rows, where there is a terminal.
+/// Returns columns and rows, if there is a terminal.
 pub(crate) fn size() -> Option<(u16, u16)> {
     let (rows, columns) = console::Term::stdout().size_checked()?;
     Some((columns, rows))

@@ -1,4 +1,5 @@
-//! The `podvisor` command with fail points, for tests: the same program, which also lists the points. Ships nowhere.
+//! The `podvisor` command with fail points, for tests: the same program, with a list of the points. Never
+//! shipped.
 
 #![forbid(unsafe_code)]
 

@@ -10,11 +10,11 @@ use crate::show::{escape, units};
 /// The width of the longest kind.
 const KIND_WIDTH: usize = 8;
 
-/// Names of containers by their ids: the event of a container's removal has its id alone.
+/// Names of containers by their ids: the event of a container's removal has only its id.
 #[derive(Debug, Default)]
 pub(super) struct Names(BTreeMap<String, String>);
 
-/// An event, or a place where events may be missing.
+/// An event, or a note about possibly missing events.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Line {
@@ -56,7 +56,7 @@ impl Names {
 }
 
 impl Line {
-    /// The event's line. The names learn the containers that it brings, and forget the one that is removed.
+    /// The event's line. Adds the event's containers to the names, and drops a removed one.
     pub(super) fn of(event: &v1::ContainerEventResponse, names: &mut Names) -> Line {
         names.learn(&event.containers_statuses);
         let pod = event.pod_sandbox_status.clone().unwrap_or_default();
@@ -87,7 +87,7 @@ impl Line {
         }
     }
 
-    /// The line of something that happened to the stream itself at this time.
+    /// The line for a change of the stream itself at this time.
     pub(super) fn of_stream(kind: &'static str, at_ns: i64, message: String) -> Line {
         Line {
             time: units::time(at_ns),

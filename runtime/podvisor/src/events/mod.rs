@@ -1,5 +1,5 @@
-//! `podvisor events`: what happens to pods and containers, a line each, until this process is ended. A daemon that is restarted
-//! meanwhile is waited for; events of the time between are nobody's, and a line says so.
+//! `podvisor events`: prints events of pods and containers, one per line, until this process is ended. It
+//! waits for a restarting daemon. Events meanwhile may be lost, and a line says so.
 //!
 //! ```text
 //!   listen ──events──► lines ──the stream ends──► "broken" ──a try each second──► "resumed" ──► lines
@@ -20,10 +20,11 @@ use crate::daemon::{Daemon, DaemonError};
 use crate::show::out::ReaderGone;
 use crate::show::{Form, FormArg, json, out, units};
 
-/// The pause before the daemon is tried again, so that one that ends each stream at once keeps nobody busy.
+/// The pause before the next attempt to connect, so a daemon that ends each stream at once causes no busy
+/// loop.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// The interval between two looks whether somebody still reads the lines: there may be no event for hours.
+/// The interval between two checks for a reader of the lines: there may be no event for hours.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Arguments of `podvisor events`.
@@ -39,7 +40,7 @@ pub(crate) struct Args {
     form: FormArg,
 }
 
-/// The stream, and the names that its events lack.
+/// The stream, and names for events without one.
 struct Listening {
     events: Streaming<v1::ContainerEventResponse>,
     names: Names,
@@ -70,7 +71,7 @@ async fn listen(config: &Config) -> Result<Listening, DaemonError> {
     let daemon = Daemon::dial(config).await?;
     let mut runtime = daemon.client.runtime.clone();
     let request = v1::GetEventsRequest {};
-    // Before the list, so that no container comes between unseen.
+    // Before the list, so no container is missed in between.
     let events = daemon.ask("GetContainerEvents", runtime.get_container_events(request)).await?;
     Ok(Listening { events, names: Names::of(&daemon.containers().await?) })
 }
@@ -80,7 +81,7 @@ async fn listen_again(config: &Config) -> Result<Listening, DaemonError> {
     loop {
         sleep(AGAIN_AFTER).await;
         match listen(config).await {
-            // Nothing that a wait would change.
+            // Waiting does not help here.
             Err(why @ (DaemonError::Foreign { .. } | DaemonError::Lacks { .. })) => return Err(why),
             Err(_) => {}
             Ok(listening) => return Ok(listening),
@@ -88,7 +89,7 @@ async fn listen_again(config: &Config) -> Result<Listening, DaemonError> {
     }
 }
 
-/// Prints events up to the stream's end, and returns why it ended.
+/// Prints events until the stream's end, and returns the reason for the end.
 async fn print_all(listening: &mut Listening, args: &Args) -> anyhow::Result<String> {
     loop {
         match listening.events.message().await {

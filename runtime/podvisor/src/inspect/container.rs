@@ -1,4 +1,4 @@
-//! A container, as ContainerStatus has it, in entries. Pure.
+//! Entries for a container, from ContainerStatus. Pure.
 
 use proto_cri::v1;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ pub(super) fn entries(answer: v1::ContainerStatusResponse) -> Entries {
     Entries::default().with("kind", "container").joined(of_status(status)).with("info", info(answer.info))
 }
 
-/// The entries of a status alone, which a pod's answer has for each container.
+/// The entries of a status alone, also used for the containers in a pod's answer.
 pub(super) fn of_status(status: v1::ContainerStatus) -> Entries {
     let state = State::of(status.state());
     let stop_signal = word(status.stop_signal().as_str_name(), "");

@@ -1,4 +1,4 @@
-//! `podvisor inspect`: everything that the daemon says of a pod or a container, as a page or as JSON.
+//! `podvisor inspect`: prints the daemon's information about a pod or a container, as a page or as JSON.
 
 mod container;
 mod pod;
@@ -21,13 +21,14 @@ use crate::show::{FormArg, answers};
 pub(crate) struct Args {
     #[command(flatten)]
     form: FormArg,
-    /// A pod's or a container's id, or its beginning, or its name, or NAMESPACE/POD, or NAMESPACE/POD/CONTAINER. Of equal names
-    /// the one of a pod counts first, and what lives before what has ended.
+    /// A pod's or a container's id, or its beginning, or its name, or NAMESPACE/POD, or
+    /// NAMESPACE/POD/CONTAINER. For equal names, pods come before containers, and live ones before ended
+    /// ones.
     #[arg(required = true, value_name = "ID|NAME")]
     sought: Vec<String>,
 }
 
-/// Prints all that are sought, or none of them where one is not found.
+/// Prints all sought pods and containers, or none if one is not found.
 pub(crate) async fn inspect(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let daemon = Daemon::dial(config).await?;
     let (pods, _) = listing::ask(&daemon).await?;

@@ -1,4 +1,4 @@
-//! A pod with its containers, as PodSandboxStatus has it, in entries. Pure.
+//! Entries for a pod with its containers, from PodSandboxStatus. Pure.
 
 use proto_cri::v1;
 use serde_json::{Value, json};
@@ -7,12 +7,12 @@ use super::container;
 use crate::listing::Pod;
 use crate::show::entries::{Entries, info, map, mappings, time, word};
 
-/// The entries of a pod, whose runtime the list knows.
+/// The entries of a pod. Its runtime is taken from the list.
 pub(super) fn entries(answer: v1::PodSandboxStatusResponse, listed: &Pod) -> Entries {
     let status = answer.status.unwrap_or_default();
     let state = word(status.state().as_str_name(), "SANDBOX_");
     let v1::PodSandboxMetadata { name, uid, namespace, attempt } = status.metadata.unwrap_or_default();
-    // A runtime that lists no containers here has them in its list.
+    // Another runtime may leave the containers out of this answer. Then they come from its list.
     let containers: Vec<Value> = if answer.containers_statuses.is_empty() {
         listed.containers.iter().map(|one| json!(one)).collect()
     } else {

@@ -1,14 +1,14 @@
-//! The pod or container that a person means by a name or by the beginning of an id. Pure.
+//! Finds a pod or container by a name or by the beginning of an id. Pure.
 //!
 //! ```text
-//!   whole id ─► name of pods ─► name of containers ─► beginning of ids      the first that anything has counts
-//!               (what lives before what has ended)                          several: an error with all of them
+//!   whole id ─► name of pods ─► name of containers ─► beginning of ids    the first with a match counts
+//!               (live ones before ended ones)                             several: an error with all of them
 //! ```
 
 use crate::listing::{Pod, State};
 use crate::show::units;
 
-/// Candidates that an error lists.
+/// Candidates listed in an error.
 const LISTED_MAX: usize = 10;
 
 /// A pod or a container.
@@ -27,7 +27,7 @@ impl Kind {
     }
 }
 
-/// A pod or container, with the names by which people mean it.
+/// A pod or container, with its names.
 #[derive(Clone, Debug)]
 pub(super) struct Candidate {
     pub(super) kind: Kind,
@@ -39,13 +39,13 @@ pub(super) struct Candidate {
     lives: bool,
 }
 
-/// Why nothing is meant.
+/// The reason why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SoughtError {
     /// Nothing has this name or id.
     #[error("no pod and no container has the id or the name {0:?}")]
     Unknown(String),
-    /// Several have.
+    /// Several match.
     #[error("{sought:?} means several: {}", candidates.join(", "))]
     Ambiguous {
         /// The name or the beginning of an id.
@@ -55,7 +55,7 @@ pub(super) enum SoughtError {
     },
 }
 
-/// All that can be meant.
+/// All candidates.
 pub(super) fn candidates(pods: &[Pod]) -> Vec<Candidate> {
     let of = |pod: &Pod| {
         let path = format!("{}/{}", pod.namespace, pod.name);
@@ -78,7 +78,7 @@ pub(super) fn candidates(pods: &[Pod]) -> Vec<Candidate> {
     pods.iter().flat_map(of).collect()
 }
 
-/// Finds the one that is meant.
+/// Finds the pod or container.
 pub(super) fn find<'a>(all: &'a [Candidate], sought: &str) -> Result<&'a Candidate, SoughtError> {
     let named = |kind, lives| {
         move |one: &Candidate| {
@@ -93,7 +93,7 @@ pub(super) fn find<'a>(all: &'a [Candidate], sought: &str) -> Result<&'a Candida
         &named(Kind::Container, false),
         &|one| one.id.starts_with(sought),
     ];
-    // The empty beginning is nobody's.
+    // The empty string is no beginning of an id.
     for way in ways.iter().filter(|_| !sought.is_empty()) {
         let found: Vec<&Candidate> = all.iter().filter(|one| way(one)).collect();
         match found[..] {

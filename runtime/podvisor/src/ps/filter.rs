@@ -1,10 +1,10 @@
-//! The pods and containers that `podvisor ps` is to show. Pure.
+//! The selection of pods and containers for `podvisor ps`. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::listing::{Container, Pod, State};
 
-/// The filters: each that is given must hold.
+/// The filters. All given ones must hold.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Filter {
     /// Show ended containers and stopped pods, too.
@@ -16,10 +16,10 @@ pub(super) struct Filter {
     /// Show this pod only: its id, or its beginning, or its name, or NAMESPACE/NAME.
     #[arg(short, long)]
     pod: Option<String>,
-    /// Show only what has this label, the pod or the container; may be given several times.
+    /// Show only pods and containers with this label; may be repeated.
     #[arg(short, long = "label", value_name = "KEY=VALUE", value_parser = parse_label)]
     labels: Vec<(String, String)>,
-    /// Show containers in this state only, ended ones too where that is asked for; may be given several times.
+    /// Show only containers in this state, also ended ones if requested; may be repeated.
     #[arg(short, long = "state", value_name = "STATE", value_enum)]
     states: Vec<State>,
 }
@@ -32,7 +32,7 @@ fn parse_label(text: &str) -> Result<(String, String), String> {
 }
 
 impl Filter {
-    /// Returns the pods that pass, each with the containers that do.
+    /// Returns the selected pods, each with its selected containers.
     pub(super) fn apply(&self, pods: Vec<Pod>) -> Vec<Pod> {
         pods.into_iter().filter_map(|pod| self.passed(pod)).collect()
     }
@@ -45,7 +45,7 @@ impl Filter {
         let labels = std::mem::take(&mut pod.labels);
         pod.containers.retain(|container| self.shows(container, &labels));
         pod.labels = labels;
-        // Without containers a pod is shown for itself.
+        // A pod without containers is shown by itself.
         let alone = had_labels && self.states.is_empty() && (self.all || pod.ready);
         (alone || !pod.containers.is_empty()).then_some(pod)
     }
@@ -82,7 +82,7 @@ mod tests {
     use crate::daemon::NodeStatus;
     use crate::listing::{listing, tests as made};
 
-    /// A pod that runs, one that has ended, one that lost a container from sight, and one without containers.
+    /// A running pod, an ended one, one with a container in an unknown state, and one without containers.
     fn pods() -> Vec<Pod> {
         let mut web = made::pod("aa1", "shop", "web", true);
         web.labels = [("app".to_owned(), "web".to_owned())].into();

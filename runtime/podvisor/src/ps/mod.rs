@@ -1,4 +1,5 @@
-//! `podvisor ps`: the node's pods with their containers, in one table: those in VMs, and those of the runtime behind the daemon.
+//! `podvisor ps`: the node's pods with their containers in one table, including those of the runtime behind
+//! the daemon.
 
 mod filter;
 mod rows;
@@ -12,7 +13,7 @@ use crate::listing::{self, Pod, State};
 use crate::show::{Form, FormArg, escape, json, out, table, units};
 use crate::terminal;
 
-/// Containers in state unknown that are asked why. There are a few after a crash, and each is a call.
+/// Containers in an unknown state to ask a reason for. There are a few after a crash, and each is a call.
 const ASKED_MAX: usize = 64;
 
 /// Arguments of `podvisor ps`.
@@ -38,7 +39,7 @@ pub(crate) async fn ps(config: &Config, args: Args) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Asks why states are unknown, which lists do not say. A daemon that does not answer is not asked further.
+/// Asks for the reasons of unknown states: lists do not have them. Stops at the first call without an answer.
 async fn explain(daemon: &Daemon, pods: &mut [Pod]) {
     let containers = pods.iter_mut().flat_map(|pod| &mut pod.containers);
     for container in containers.filter(|container| container.state == State::Unknown).take(ASKED_MAX) {
@@ -58,7 +59,7 @@ fn print(pods: &[Pod]) -> anyhow::Result<()> {
     out::print(&lines.map(|line| line + "\n").collect::<String>())
 }
 
-/// Says on standard error what is wrong with the node: a table of pods that looks well would mislead.
+/// Prints the node's unmet conditions on standard error: a clean table of pods alone would mislead.
 fn warn(status: &NodeStatus) {
     for condition in &status.wrong {
         let (name, reason) = (escape::line(&condition.r#type), escape::line(&condition.reason));

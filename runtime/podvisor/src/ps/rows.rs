@@ -1,4 +1,4 @@
-//! The rows of the table: one for each container, and one for a pod that has none. Pure.
+//! The rows of the table: one for each container, and one for a pod without containers. Pure.
 
 use crate::listing::{Container, Pod, State};
 use crate::show::table::Column;
@@ -26,7 +26,7 @@ pub(super) fn rows(pods: &[Pod], now_ns: i64) -> Vec<Vec<String>> {
     pods.iter().flat_map(of_pod).collect()
 }
 
-/// A line for each container whose state is unknown, with the reason.
+/// A line for each container in an unknown state, with the reason.
 pub(super) fn reasons(pods: &[Pod]) -> Vec<String> {
     let unknown = pods.iter().flat_map(|pod| {
         let containers = pod.containers.iter().filter(|container| container.state == State::Unknown);
@@ -43,7 +43,7 @@ pub(super) fn reasons(pods: &[Pod]) -> Vec<String> {
 
 fn row(pod: &Pod, container: &Container, now_ns: i64) -> Vec<String> {
     let state = match container.state {
-        // Containers of a pod without a VM do not run; those that say so are to be looked at.
+        // Containers of a pod without a VM do not run. If their state says otherwise, it needs attention.
         State::Created | State::Running if !pod.ready => format!("{}, pod not ready", container.state.name()),
         State::Running if pod.waits_for_room => format!("{}, disk full", container.state.name()),
         state => state.name().to_owned(),

@@ -9,7 +9,7 @@ use super::{Form, json, out, page};
 /// Standard output takes no more.
 pub(crate) fn print(answers: Vec<Entries>, form: Form) -> anyhow::Result<()> {
     let text = match form {
-        // A list however many there are: programs need not distinguish.
+        // A list for any number of answers, so programs need not distinguish.
         Form::Json => json::pretty(&answers.into_iter().map(Entries::into_json).collect::<Vec<_>>())?,
         Form::Text => {
             let pages = answers.iter().map(|entries| page::render(entries.iter()));

@@ -1,4 +1,5 @@
-//! Names and values that are said of one pod, container or image, in the order of the page. JSON and page are made of the same.
+//! Names and values of one pod, container or image, in the order of the page. Both JSON and the page are made
+//! from them.
 
 use std::collections::BTreeMap;
 
@@ -31,13 +32,13 @@ impl Entries {
         self.0.iter().map(|(name, value)| (*name, value))
     }
 
-    /// The entries as an object. Empty values are there, so that programs find every name.
+    /// The entries as an object. Empty values are included, so programs find every name.
     pub(crate) fn into_json(self) -> Value {
         Value::Object(self.0.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
 }
 
-/// A time, null where there is none.
+/// A time; null for an unknown one.
 pub(crate) fn time(at_ns: i64) -> Value {
     if at_ns > 0 { units::time(at_ns).into() } else { Value::Null }
 }
@@ -47,7 +48,8 @@ pub(crate) fn map(of: BTreeMap<String, String>) -> Value {
     Value::Object(of.into_iter().map(|(key, value)| (key, value.into())).collect())
 }
 
-/// The information for people: JSON where a text is some, and else the text. Podvisor has all of it under one key.
+/// The verbose information: JSON if a text is valid JSON, or else the text. Podvisor has all of it under one
+/// key.
 pub(crate) fn info(of: BTreeMap<String, String>) -> Value {
     let parsed = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
     let mut all: Map<String, Value> = of.into_iter().map(|(key, text)| (key, parsed(text))).collect();

@@ -1,23 +1,22 @@
-//! Names, messages and annotations come from images, guests and their authors. A terminal would obey the control characters in
-//! them, and characters that have no width or turn the direction of text would show something else than there is. Here they
-//! become escapes, as Rust and JSON write them. Pure.
+//! Escapes texts for a terminal. Names, messages and annotations come from images, guests and their authors.
+//! A terminal would obey their control characters. Characters without a width, and changes of the text's
+//! direction, would mislead the reader. They become escapes in the syntax of Rust and JSON. Pure.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Returns the text as one line that a terminal only shows.
+/// Returns the text as one harmless line.
 pub(crate) fn line(text: &str) -> Cow<'_, str> {
     replace(text, is_harmful)
 }
 
-/// Returns the text as lines that a terminal only shows: line feeds stay.
+/// Returns the text as harmless lines: line feeds stay.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     replace(text, |letter| letter != '\n' && is_harmful(letter))
 }
 
-/// Whether a terminal would do something else with the character than show it, or would show something that misleads: control
-/// characters of both sets (C0, C1), separators of lines, characters without a width, and those that turn the direction
-/// (Unicode, UAX #9).
+/// Whether a terminal would obey the character or show something misleading: control characters of both sets
+/// (C0, C1), separators of lines, characters without a width, and changes of the direction (Unicode, UAX #9).
 pub(crate) fn is_harmful(letter: char) -> bool {
     letter.is_control()
         || matches!(letter,
@@ -36,7 +35,7 @@ fn replace(text: &str, harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
             '\t' => shown.push_str("\\t"),
             '\r' => shown.push_str("\\r"),
             _ if harmful(letter) => {
-                // A String takes everything.
+                // Writing to a String cannot fail.
                 let _ = write!(shown, "\\u{{{:x}}}", u32::from(letter));
             }
             _ => shown.push(letter),

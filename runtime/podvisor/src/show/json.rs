@@ -1,4 +1,4 @@
-//! JSON for programs, which is safe on a terminal too: JSON itself escapes the first set of control characters and no others.
+//! JSON for programs, also safe on a terminal: JSON itself escapes only the first set of control characters.
 
 use std::fmt::Write;
 
@@ -19,7 +19,8 @@ pub(crate) fn line(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(escaped(&text) + "\n")
 }
 
-/// Escapes harmful characters as JSON has it (RFC 8259, section 7). Outside strings JSON has none but line feeds.
+/// Escapes harmful characters in JSON's syntax (RFC 8259, section 7). Outside strings JSON has none but line
+/// feeds.
 fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -28,7 +29,7 @@ fn escaped(text: &str) -> String {
             continue;
         }
         for unit in letter.encode_utf16(&mut [0; 2]) {
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = write!(shown, "\\u{unit:04x}");
         }
     }

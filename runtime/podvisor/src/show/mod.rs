@@ -1,5 +1,5 @@
-//! The forms in which commands show pods to people and programs: tables, pages, JSON, and the way to standard output. Texts
-//! that come from images and guests pass `escape.rs` before a terminal sees them: tables and JSON see to that themselves.
+//! Output of commands for people and programs: tables, pages, JSON, and standard output. Texts from images
+//! and guests pass `escape.rs` before a terminal sees them. Tables and JSON do this themselves.
 
 pub(crate) mod answers;
 pub(crate) mod entries;
@@ -20,7 +20,7 @@ pub(crate) enum Form {
     Json,
 }
 
-/// The argument that chooses the form.
+/// The argument for the form.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct FormArg {
     /// Form of the output.

@@ -1,4 +1,4 @@
-//! Standard output, whose reader may go away: `podvisor ps | head` ends quietly.
+//! Standard output with a reader that may close it: `podvisor ps | head` ends quietly.
 
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// Nobody reads what is written any more, so the command ends without a word.
+/// The reader has closed the output, so the command ends silently.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("nobody reads the output any more")]
 pub(crate) struct ReaderGone;
@@ -14,7 +14,7 @@ pub(crate) struct ReaderGone;
 /// Writes the text at once.
 ///
 /// # Errors
-/// [`ReaderGone`], or the output takes no more for another reason.
+/// [`ReaderGone`], or another error of the output.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     write(&mut io::stdout().lock(), text)
 }
@@ -26,13 +26,13 @@ fn write(to: &mut impl Write, text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Whether somebody reads the output, for a command that has nothing to write for long. Waits for nothing.
+/// Whether the output still has a reader, for a command with long pauses in its output. Does not block.
 pub(crate) fn has_reader() -> bool {
     is_read(&io::stdout())
 }
 
 fn is_read(output: &impl AsFd) -> bool {
-    // The kernel reports a pipe without a reader whether it is asked for or not (poll(2), POLLERR).
+    // The kernel always reports a pipe without a reader, requested or not (poll(2), POLLERR).
     let mut polled = [PollFd::new(output.as_fd(), PollFlags::empty())];
     let _ = poll(&mut polled, PollTimeout::ZERO);
     !polled[0].revents().is_some_and(|events| events.intersects(PollFlags::POLLERR | PollFlags::POLLHUP))

@@ -1,17 +1,17 @@
-//! A JSON value as a page for people: names and values one below the other, what belongs together indented. Pure.
+//! A JSON value as a page for people: one name and value per line, with nested values indented. Pure.
 
 use serde_json::Value;
 
 use super::{escape, units};
 
-/// Spaces that a level is indented by.
+/// Spaces per level of indentation.
 const INDENT: usize = 2;
 
-/// Levels that are indented. Deeper ones stand on one line as JSON, so that no guest's data makes the page wide.
+/// Indented levels. Deeper ones are printed as JSON on one line, so a guest's data cannot make the page wide.
 const LEVELS_MAX: usize = 8;
 
-/// Returns the page of these names and values, in their order. Empty values are left out, and sizes in bytes stand with their
-/// unit.
+/// Returns the page of these names and values, in their order. Empty values are left out, and sizes in bytes
+/// get a unit.
 pub(crate) fn render<'a>(entries: impl IntoIterator<Item = (&'a str, &'a Value)>) -> String {
     let mut page = String::new();
     for (name, value) in entries {

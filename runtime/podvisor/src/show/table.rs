@@ -1,4 +1,5 @@
-//! Tables for people: columns in line, cells without control characters, and as wide as the terminal where there is one. Pure.
+//! Tables for people: aligned columns, cells without control characters, and the terminal's width, if there
+//! is one. Pure.
 
 use console::measure_text_width;
 
@@ -7,10 +8,10 @@ use super::escape;
 /// Columns between two cells.
 const GAP: usize = 2;
 
-/// The width below which no column is cut.
+/// Smallest width of a cut column.
 const WIDTH_MIN: usize = 8;
 
-/// Stands for what a cell has no room for.
+/// Replaces the cut part of a cell.
 const CUT: char = '…';
 
 /// A column of a table.
@@ -22,24 +23,24 @@ pub(crate) struct Column {
 }
 
 impl Column {
-    /// A column of texts that are always shown whole.
+    /// A column of texts, never cut.
     pub(crate) const fn whole(title: &'static str) -> Column {
         Column { title, is_figure: false, is_cut: false }
     }
 
-    /// A column of texts that are cut in their middle where the terminal is too narrow.
+    /// A column of texts, cut in their middle if the terminal is too narrow.
     pub(crate) const fn cut(title: &'static str) -> Column {
         Column { title, is_figure: false, is_cut: true }
     }
 
-    /// A column of figures, which stand at its right edge.
+    /// A column of numbers, right-aligned.
     pub(crate) const fn figure(title: &'static str) -> Column {
         Column { title, is_figure: true, is_cut: false }
     }
 }
 
-/// Returns the table's lines, the titles first. With a `width` the widest columns that may be cut are, until the table fits or
-/// none can be.
+/// Returns the table's lines, the titles first. With a `width`, the widest columns of those that may be cut
+/// are narrowed until the table fits or all have their smallest width.
 pub(crate) fn render(columns: &[Column], rows: &[Vec<String>], width: Option<usize>) -> Vec<String> {
     let titles = columns.iter().map(|column| column.title.to_owned()).collect();
     let shown = |row: &Vec<String>| row.iter().map(|cell| escape::line(cell).into_owned()).collect();
@@ -92,7 +93,7 @@ pub(super) fn shortened(text: &str, width: usize) -> String {
     head.into_iter().chain([CUT]).chain(tail.into_iter().rev()).collect()
 }
 
-/// The first letters that have room.
+/// The first letters, as far as they fit.
 fn within(letters: impl Iterator<Item = char>, room: usize) -> Vec<char> {
     let mut left = room;
     let fits = |letter: &char| {
@@ -129,7 +130,7 @@ mod tests {
         let lines = render(&COLUMNS, &rows(), Some(30));
         assert_eq!(lines[1], "a      10  registry.…m/shop:v1");
         assert!(lines.iter().all(|line| measure_text_width(line) <= 30));
-        // Too narrow for anything: cut as far as that is of use.
+        // Too narrow for anything: cut to a useful minimum.
         let lines = render(&COLUMNS, &rows(), Some(1));
         assert_eq!(lines[1], "a      10  regi…:v1");
     }

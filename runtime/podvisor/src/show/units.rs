@@ -1,17 +1,17 @@
-//! Figures as people read them: ages, times, sizes, rates, ids. Pure functions.
+//! Values in units for people: ages, times, sizes, rates, ids. Pure functions.
 
 use jiff::Timestamp;
 
-/// Stands for a figure that nobody knows.
+/// Stands for an unknown value.
 pub(crate) const UNKNOWN: &str = "-";
 
-/// Letters of an id that are shown in tables. Every command takes them for the whole.
+/// Letters of an id in tables. Every command accepts them in place of the whole id.
 const SHORT_ID: usize = 12;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// The time that has passed in two units at most: "42s", "5m12s", "3h", "12d". A time of zero is unknown, and one in the future
-/// (a clock was set back) has just been.
+/// The time passed, in at most two units: "42s", "5m12s", "3h", "12d". A time of zero is unknown. One in the
+/// future (a clock was set back) counts as now.
 pub(crate) fn age(since_ns: i64, now_ns: i64) -> String {
     if since_ns <= 0 {
         return UNKNOWN.to_owned();
@@ -19,7 +19,8 @@ pub(crate) fn age(since_ns: i64, now_ns: i64) -> String {
     span((now_ns.saturating_sub(since_ns).max(0) / SECOND_NS).unsigned_abs())
 }
 
-/// A span of so many seconds, as [`age`] has it. The second unit is there while the first is a small number.
+/// A span of seconds, in the format of [`age`]. The second unit is printed only while the first is a small
+/// number.
 pub(crate) fn span(seconds: u64) -> String {
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
     let two = |first: u64, unit: char, second: u64, below: char| match second {
@@ -37,7 +38,7 @@ pub(crate) fn span(seconds: u64) -> String {
     }
 }
 
-/// The time in UTC with milliseconds (RFC 3339); [`UNKNOWN`] for zero and for what no calendar has.
+/// The time in UTC with milliseconds (RFC 3339); [`UNKNOWN`] for zero and for times outside of the calendar.
 pub(crate) fn time(at_ns: i64) -> String {
     match Timestamp::from_nanosecond(at_ns.into()) {
         Ok(time) if at_ns > 0 => format!("{time:.3}"),
@@ -45,7 +46,7 @@ pub(crate) fn time(at_ns: i64) -> String {
     }
 }
 
-/// A size in the largest unit that leaves at least 1, with one decimal below ten.
+/// A size in the largest unit with a value of at least 1, with one decimal below ten.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -62,7 +63,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{value:.decimals$}{}", UNITS[unit])
 }
 
-/// A rate of so many bytes per second.
+/// A rate in bytes per second.
 pub(crate) fn rate(bytes_per_second: f64) -> String {
     // A float that is no number becomes 0.
     format!("{}/s", bytes(bytes_per_second.round() as u64))
@@ -78,7 +79,7 @@ pub(crate) fn short(id: &str) -> &str {
     id.char_indices().nth(SHORT_ID).map_or(id, |(end, _)| &id[..end])
 }
 
-/// The clock's time in nanoseconds since the epoch, as CRI has times.
+/// The clock's time in nanoseconds since the epoch, as in CRI.
 pub(crate) fn now_ns() -> i64 {
     i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
 }

@@ -1,18 +1,18 @@
-//! Figures of pods and containers from two samples: CPU and network are the difference of counters over the time between them.
-//! Pure.
+//! Usage of pods and containers from two samples: CPU and network are differences of counters over the time
+//! between them. Pure.
 
 use std::collections::BTreeMap;
 
 use proto_cri::v1;
 use serde::Serialize;
 
-/// The column that rows are sorted by, largest first; names from a to z.
+/// The column to sort rows by, largest first. Names are sorted from a to z.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum SortBy {
     /// CPU of the VM, or of the container.
     #[default]
     Cpu,
-    /// Memory that the VM uses of the node; the working set of a container.
+    /// Memory of the VM on the node; the working set of a container.
     Memory,
     /// Bytes received and sent per second.
     Network,
@@ -28,7 +28,8 @@ pub(super) struct Sample {
     pub(super) vm_memory: BTreeMap<String, u64>,
 }
 
-/// A pod's figures. Unknown ones are `None`: of a pod that was not in the sample before, or whose guest does not answer.
+/// A pod's usage. A value is `None` if it is unknown: the pod was not in the previous sample, or its guest
+/// does not answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PodFigures {
@@ -37,7 +38,7 @@ pub(super) struct PodFigures {
     pub(super) name: String,
     /// CPUs in use.
     pub(super) cpus: Option<f64>,
-    /// Memory that the pod takes of the node, in bytes: the VM's, and its VMM's own.
+    /// Memory of the pod on the node, in bytes: the VM's, and its VMM's own.
     pub(super) memory_used_bytes: Option<u64>,
     /// The size of the VM's RAM in bytes; `None` for pods without a VM.
     pub(super) memory_given_bytes: Option<u64>,
@@ -46,7 +47,7 @@ pub(super) struct PodFigures {
     pub(super) containers: Vec<ContainerFigures>,
 }
 
-/// A container's figures.
+/// A container's usage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ContainerFigures {
@@ -57,14 +58,14 @@ pub(super) struct ContainerFigures {
     pub(super) working_set_bytes: Option<u64>,
 }
 
-/// A counter, and the time at which it had its value.
+/// A counter with the time of its value.
 #[derive(Clone, Copy)]
 struct Counter {
     value: u64,
     at_ns: i64,
 }
 
-/// Returns the figures between two samples, sorted.
+/// Returns the usage between two samples, sorted.
 pub(super) fn figures(before: Option<&Sample>, now: &Sample, by: SortBy) -> Vec<PodFigures> {
     let earlier = |id: &str| before?.pods.iter().find(|pod| pod_id(pod) == id);
     let mut pods: Vec<PodFigures> =
@@ -152,7 +153,7 @@ fn traffic(
 fn per_second(before: Option<Counter>, now: Option<Counter>) -> Option<f64> {
     let (before, now) = (before?, now?);
     let passed_ns = now.at_ns.checked_sub(before.at_ns).filter(|passed| *passed > 0)?;
-    // A counter that is less than before has begun anew.
+    // A counter below its previous value was reset.
     Some(now.value.checked_sub(before.value)? as f64 / passed_ns as f64)
 }
 
@@ -162,7 +163,7 @@ fn rate(before: Option<Counter>, now: Option<Counter>) -> Option<f64> {
 }
 
 fn sort(pods: &mut [PodFigures], by: SortBy) {
-    // The lists come in an order of their own, and rows must not jump.
+    // The lists have an arbitrary order, and rows must not jump.
     pods.sort_by(|a, b| (&a.namespace, &a.name, &a.id).cmp(&(&b.namespace, &b.name, &b.id)));
     for pod in pods.iter_mut() {
         pod.containers.sort_by(|a, b| (&a.name, &a.id).cmp(&(&b.name, &b.id)));
@@ -186,7 +187,7 @@ fn sort(pods: &mut [PodFigures], by: SortBy) {
     }
 }
 
-/// Sorts by a figure; unknown ones are last, and equal ones stay in their order.
+/// Sorts by a value. Unknown ones are last, and equal ones keep their order.
 fn largest_first<T>(rows: &mut [T], figure: impl Fn(&T) -> Option<f64>) {
     let key = |row: &T| figure(row).unwrap_or(-1.0);
     rows.sort_by(|a, b| key(b).total_cmp(&key(a)));
@@ -210,7 +211,7 @@ pub(super) mod tests {
         })
     }
 
-    /// A pod whose only container uses half of its CPU time.
+    /// A pod with one container, the user of half of its CPU time.
     pub(in crate::top) fn pod(
         id: &str,
         at_seconds: i64,

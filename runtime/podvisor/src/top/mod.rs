@@ -1,5 +1,5 @@
-//! `podvisor top`: what pods and their containers use, refreshed on a terminal, or as one page. A daemon that is restarted
-//! meanwhile is waited for: the last figures stay on the screen, with a note.
+//! `podvisor top`: usage of pods and their containers, refreshed on a terminal, or as one page. It waits for
+//! a restarting daemon: meanwhile the last values stay on the screen, with a note.
 
 mod figures;
 mod screen;
@@ -17,7 +17,8 @@ use crate::daemon::{Daemon, DaemonError};
 use crate::show::{Form, FormArg, json, out, units};
 use crate::terminal;
 
-/// Between the two samples of a single page. Long against the clocks' steps, and short for whoever waits.
+/// The interval between the two samples of a single page. Long compared with the clocks' resolution, and
+/// short for the user.
 const SAMPLES_APART: Duration = Duration::from_secs(1);
 
 /// Arguments of `podvisor top`.
@@ -29,14 +30,14 @@ pub(crate) struct Args {
     /// Print one page and end, as without a terminal.
     #[arg(long)]
     once: bool,
-    /// Column that rows are sorted by.
+    /// Column to sort rows by.
     #[arg(short, long, value_name = "COLUMN", value_enum, default_value_t)]
     sort: SortBy,
     #[command(flatten)]
     form: FormArg,
 }
 
-/// Shows the figures.
+/// Shows the usage.
 pub(crate) async fn top(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let daemon = Daemon::dial(config).await?;
     let before = sample(&daemon).await?;
@@ -61,13 +62,13 @@ async fn sample(daemon: &Daemon) -> Result<Sample, DaemonError> {
     Ok(Sample { pods, vm_memory: daemon.status().await?.vm_memory })
 }
 
-/// The daemon's absence while the pages go on.
+/// The daemon's absence between pages.
 struct Absence {
     since: Instant,
     why: DaemonError,
 }
 
-/// Draws page after page, until this process is ended or the terminal is gone.
+/// Draws page after page, until this process is ended or the terminal is closed.
 async fn refresh(
     config: &Config,
     args: Args,
@@ -82,7 +83,7 @@ async fn refresh(
     loop {
         draw(&figures(Some(&before), &now, args.sort), absence.as_ref())?;
         tokio::select! {
-            // Drawn anew from the same samples.
+            // Drawn again from the same samples.
             _ = resized.recv() => {
                 out::print(screen::CLEAR)?;
                 continue;
@@ -94,7 +95,7 @@ async fn refresh(
                 (before, now) = (now, sample);
                 absence = None;
             }
-            // It will not become another one by waiting.
+            // Waiting does not help here.
             Err(why @ (DaemonError::Foreign { .. } | DaemonError::Lacks { .. })) => return Err(why.into()),
             Err(why) => {
                 let since = absence.map_or_else(Instant::now, |absence| absence.since);
@@ -105,7 +106,7 @@ async fn refresh(
     }
 }
 
-/// Takes a sample, of a daemon that may have been started anew.
+/// Takes a sample. The daemon may have restarted.
 async fn again(config: &Config, daemon: &mut Daemon, was_away: bool) -> Result<Sample, DaemonError> {
     if was_away {
         *daemon = Daemon::dial(config).await?;
@@ -114,7 +115,7 @@ async fn again(config: &Config, daemon: &mut Daemon, was_away: bool) -> Result<S
 }
 
 fn draw(pods: &[figures::PodFigures], absence: Option<&Absence>) -> anyhow::Result<()> {
-    // A terminal that has no size any more is gone, which the write says.
+    // A terminal without a size is closed. The write reports it.
     let size = terminal::size().unwrap_or((80, 24));
     let lines = screen::page(pods, Some(usize::from(size.0)));
     let note = absence.map(|Absence { since, why }| {

@@ -1,4 +1,5 @@
-//! The page of `podvisor top`, and its place on a terminal: drawn over the page before, as tall as there is room. Pure.
+//! The page of `podvisor top` on a terminal: drawn over the previous page, and cut to the terminal's height.
+//! Pure.
 
 use console::measure_text_width;
 
@@ -51,8 +52,8 @@ fn rows(pod: &PodFigures) -> Vec<Vec<String>> {
     std::iter::once(itself).chain(containers).collect()
 }
 
-/// Returns what draws the page on a terminal of this size, with a note above it where there is one. Lines that have no room are
-/// counted in the last one.
+/// Returns the text to draw the page on a terminal of this size, with an optional note above it. If there are
+/// too many lines, the last one has the number of missing ones.
 pub(super) fn drawn(lines: &[String], note: Option<&str>, (columns, rows): (u16, u16)) -> String {
     let columns = usize::from(columns);
     // The cursor stands below the last line.
@@ -68,7 +69,7 @@ pub(super) fn drawn(lines: &[String], note: Option<&str>, (columns, rows): (u16,
     format!("{HOME}{body}{CLEAR_BELOW}")
 }
 
-/// The beginning that has room: a line that the terminal breaks would shift all others.
+/// The beginning of the line, as far as it fits. A line broken by the terminal would shift all others.
 fn clipped(line: &str, columns: usize) -> String {
     let mut left = columns;
     let fits = |letter: &char| {
