@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long a test waits for what must come. Far longer than anything takes.
+/// Timeout of a test's waits. Far longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A plugin's process, killed when the test ends.
@@ -35,7 +35,7 @@ impl Plugin {
         kill(Pid::from_raw(i32::try_from(self.0.id()).unwrap()), signal).unwrap();
     }
 
-    /// Waits for the end, and returns it with what was written to standard error.
+    /// Waits for the end, and returns it with the text on standard error.
     fn ended(mut self) -> (ExitStatus, String) {
         let mut ended = None;
         until(|| {

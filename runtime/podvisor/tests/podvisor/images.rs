@@ -1,4 +1,4 @@
-//! `podvisor images`, `pull`, `image inspect`, `image import` and `rmi` as processes, before a daemon that is none.
+//! `podvisor images`, `pull`, `image inspect`, `image import` and `rmi` as processes, with a fake daemon.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -29,12 +29,12 @@ fn texts(output: Output) -> (Output, String, String) {
     (output, stdout, stderr)
 }
 
-/// Runs a command to its end; returns what it printed, and to standard error.
+/// Runs a command to its end. Returns its output, standard output first.
 fn run(daemon: &FakeDaemon, arguments: &[&str]) -> (Output, String, String) {
     texts(command(daemon, arguments).output().unwrap())
 }
 
-/// Runs a command that is given this on standard input.
+/// Runs a command with this standard input.
 fn run_with(daemon: &FakeDaemon, arguments: &[&str], input: &[u8]) -> (Output, String, String) {
     let mut command = command(daemon, arguments);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -1,4 +1,4 @@
-//! The `podvisor` command as a process. Each file is about some of its commands; `fake` is the daemon before which they run.
+//! The `podvisor` command as a process. Each file tests some of its commands; `fake` is their daemon.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 

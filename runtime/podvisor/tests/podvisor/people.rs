@@ -1,5 +1,5 @@
-//! `podvisor ps`, `inspect`, `top` and `events` as processes, before a daemon that is none: what they print, to whom, and what
-//! they say where there is no daemon, another runtime, or an older daemon.
+//! `podvisor ps`, `inspect`, `top` and `events` as processes, with a fake daemon: their output, and their
+//! errors without a daemon, with another runtime, or with an older daemon.
 
 use std::io::{BufRead, BufReader};
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use tonic::Status;
 use crate::fake::FakeDaemon;
 use crate::fake::terminal::OnTerminal;
 
-/// How long a test waits for what must come. Far longer than anything takes.
+/// Timeout of a test's waits. Far longer than anything takes.
 const PATIENCE: Duration = crate::fake::terminal::PATIENCE;
 
 /// Ids as they are: 64 hex digits.
@@ -28,7 +28,7 @@ fn command(daemon: &FakeDaemon, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end; returns what it printed, and to standard error.
+/// Runs a command to its end. Returns its output, standard output first.
 fn run(daemon: &FakeDaemon, arguments: &[&str]) -> (Output, String, String) {
     let output = command(daemon, arguments).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -278,7 +278,7 @@ fn top_without_a_terminal_is_one_page() {
     let (output, text, error) = run(&daemon, &["top"]);
     assert!(output.status.success(), "{error}");
     let words: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
-    // Both samples are of one time, as those of a guest that does not answer.
+    // Both samples have the same time, as with a guest that does not answer.
     assert_eq!(words, ["shop", "web", "-", "96MiB", "128MiB", "-", "-"]);
     let (_, text, _) = run(&daemon, &["top", "-o", "json", "--sort", "memory"]);
     let pods: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -299,17 +299,17 @@ fn top_on_a_terminal_goes_on_when_the_daemon_is_started_anew() {
     daemon.answers("ListPodSandboxStats", &stats(3, 2000));
     top.until("50.0%");
     daemon.kill();
-    top.until("podvisor: no new figures for ");
+    top.until("podvisor: no new values for ");
     // The last figures stay.
     top.until("50.0%");
     top.until("no daemon serves on ");
     daemon.answers("ListPodSandboxStats", &stats(5, 2500));
     daemon.serve();
     let meanwhile = top.until("25.0%");
-    assert!(meanwhile.contains("50.0%") || meanwhile.contains("no new figures"), "{meanwhile:?}");
+    assert!(meanwhile.contains("50.0%") || meanwhile.contains("no new values"), "{meanwhile:?}");
     daemon.answers("ListPodSandboxStats", &stats(7, 4500));
     let screen = top.until("100.0%");
-    assert!(!screen.rsplit("\x1b[H").next().unwrap().contains("no new figures"), "{screen:?}");
+    assert!(!screen.rsplit("\x1b[H").next().unwrap().contains("no new values"), "{screen:?}");
 }
 
 fn event(container_id: &str, kind: v1::ContainerEventType) -> v1::ContainerEventResponse {

@@ -1,4 +1,4 @@
-//! Reloads of real files, with parts that write down what they are given.
+//! Reloads of real files, with parts that record their values.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::*;
 
-/// Parts that keep what they were given, or refuse it.
+/// Parts that keep their values, or refuse them.
 #[derive(Clone, Default)]
 struct Kept {
     taken: Arc<Mutex<Vec<Config>>>,
@@ -46,7 +46,7 @@ struct World {
 }
 
 impl World {
-    /// A daemon that has started with this text.
+    /// A daemon started with this text.
     fn with(text: &str) -> World {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
@@ -75,7 +75,7 @@ impl World {
         self.in_force().settings.into_iter().find(|setting| setting.key == key).unwrap().value
     }
 
-    /// Asserts that a reload was refused for this reason, and that nothing of it was taken.
+    /// Asserts that a reload was refused for this reason, and nothing of it was used.
     fn assert_refused(&self, why: &str) {
         let refused = self.in_force().refused().map(str::to_owned).unwrap_or_default();
         assert!(refused.contains(why) && refused.lines().count() == 1, "{why}: {refused}");
@@ -135,7 +135,7 @@ async fn a_file_that_went_away_or_is_none_changes_nothing() {
     fs::File::create(world.path()).unwrap().set_len(2 << 20).unwrap();
     world.reloader.reload().await;
     world.assert_refused("larger than 1 MiB");
-    // Back again, as by an editor that renames.
+    // Back again, as by an editor with renames.
     let beside = world.dir.path().join("beside");
     fs::write(&beside, "").unwrap();
     fs::rename(beside, world.path()).unwrap();
@@ -146,7 +146,7 @@ async fn a_file_that_went_away_or_is_none_changes_nothing() {
 #[tokio::test]
 async fn a_default_file_that_went_away_is_not_taken_for_an_empty_one() {
     let mut world = World::with(STRICT);
-    // The default file is not there on a host that builds this; one that has it is another case.
+    // The default file does not exist on most build hosts. With one this is another case.
     world.reloader.path = None;
     if Path::new(crate::config::DEFAULT_FILE).exists() {
         eprintln!("skipped: this host has a configuration");
@@ -186,14 +186,14 @@ async fn signals_before_the_first_reload_and_during_one_are_one_more_each() {
     assert_eq!(kept.count(), 1, "both signals are one reload");
     for strict in [true, false, true] {
         fs::write(&path, format!("[cgroup]\nstrict = {strict}\n")).unwrap();
-        // The last signal comes after the last writing, so that the last text is what is in force in the end.
+        // The last signal comes after the last write, so the last text is in force in the end.
         raise(Number::SIGHUP).unwrap();
         raise(Number::SIGHUP).unwrap();
     }
     while !kept.last().cgroup.strict {
         view.changed().await.unwrap();
     }
-    // A daemon that stops ends the task, and a signal after that ends nothing.
+    // A stopping daemon ends the task, and a signal after that does nothing.
     running.abort();
     assert!(running.await.unwrap_err().is_cancelled());
     raise(Number::SIGHUP).unwrap();

@@ -1,5 +1,5 @@
-//! A daemon that is none: a server of CRI on a unix socket, which answers each call with the message that a test gave for it,
-//! and which can be stopped and started again.
+//! A fake daemon: a server of CRI on a unix socket. It answers each call with the test's message for it. It
+//! can be stopped and started again.
 
 pub(crate) mod terminal;
 
@@ -24,7 +24,7 @@ use tonic::server::{Grpc, NamedService};
 use tonic::{Request, Response, Status, Streaming};
 use tower::service_fn;
 
-/// Events that wait for a listener, at most.
+/// Most events in the queue for a listener.
 const EVENTS_MAX: usize = 64;
 
 /// A daemon with its socket and its configuration in a directory of its own.
@@ -44,23 +44,23 @@ struct Answers(Arc<Mutex<State>>);
 
 struct State {
     by_call: HashMap<String, Result<Bytes, Status>>,
-    /// Calls that are never answered.
+    /// Calls without an answer.
     hanging: Option<String>,
     asked: Vec<String>,
-    /// The last request of each of our own calls; of an import all that came, one after the other.
+    /// The last request of each of our own calls. Of an import all requests, one after the other.
     last: HashMap<String, Vec<u8>>,
     events: broadcast::Sender<Bytes>,
 }
 
 impl FakeDaemon {
-    /// A daemon that serves, says that it is Podvisor, and has no pods.
+    /// A serving daemon, named Podvisor, without pods.
     pub(crate) fn start() -> FakeDaemon {
         let mut daemon = FakeDaemon::down();
         daemon.serve();
         daemon
     }
 
-    /// A daemon whose socket nobody serves.
+    /// A daemon without a listener on its socket.
     pub(crate) fn down() -> FakeDaemon {
         let dir = tempfile::tempdir().unwrap();
         let events = broadcast::Sender::new(EVENTS_MAX);
@@ -130,7 +130,7 @@ impl FakeDaemon {
         let listener = std::os::unix::net::UnixListener::bind(self.socket()).unwrap();
         listener.set_nonblocking(true).unwrap();
         let answers = self.answers.clone();
-        // With a runtime of its own, whose end closes all connections.
+        // On its own runtime. Its end closes all connections.
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -194,7 +194,7 @@ impl Answers {
     }
 }
 
-/// Services on the socket, each with the function that answers its calls.
+/// Services on the socket, each with the function to answer its calls.
 macro_rules! services {
     ($($service:ident = $name:literal by $answered:ident,)*) => {$(
         #[derive(Clone)]

@@ -1,4 +1,4 @@
-//! A terminal that a command writes to, as a person would see it.
+//! A terminal with a command's output, as a person would see it.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::pty::{Winsize, openpty};
 
-/// How long a test waits for what must come. Far longer than anything takes.
+/// Timeout of a test's waits. Far longer than anything takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process on a terminal, killed when the test ends.
@@ -36,7 +36,7 @@ impl OnTerminal {
         OnTerminal { child, written, screen: String::new() }
     }
 
-    /// Waits until a text is on the screen that was not there at the call before.
+    /// Waits until the screen has a text it did not have at the previous call.
     pub(crate) fn until(&mut self, text: &str) -> String {
         let limit = Instant::now() + PATIENCE;
         loop {
