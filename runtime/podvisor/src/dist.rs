@@ -87,7 +87,7 @@ fn the_runtime_classes_are_those_that_the_program_prints_without_a_measurement()
     let printed = runtimeclass::text(&Config::default(), None, &args).unwrap();
     assert!(
         file("runtimeclass.yaml") == printed,
-        "make it anew: cargo run -p podvisor -- runtimeclass --assumed >dist/runtimeclass.yaml, which prints\n{printed}"
+        "make it again: cargo run -p podvisor -- runtimeclass --assumed >dist/runtimeclass.yaml; its output is\n{printed}"
     );
 }
 

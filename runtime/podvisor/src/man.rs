@@ -101,9 +101,9 @@ fn vmm() -> Roff {
     roff.control("SH", ["NAME"]).text([roman("podvisor-vmm - run the VM of one pod")]);
     roff.control("SH", ["DESCRIPTION"]).text([roman(
         "podvisor-vmm is started by podvisor serve, once for each pod, and takes no arguments. Its standard input is the \
-         listening socket by which the daemon controls it; its standard output is the file of the guest's console, and its \
-         standard error the log that podvisor-config.toml(5) has below paths.state. The process gives up its rights before \
-         the guest runs, and goes on when the daemon ends.",
+         listening socket for the daemon to control it. Its standard output is the file of the guest's console, and its \
+         standard error is its log, below paths.state (podvisor-config.toml(5)). The process gives up its rights before the \
+         guest runs, and goes on when the daemon ends.",
     )]);
     roff.control("SH", ["EXIT STATUS"]);
     for (status, meaning) in [

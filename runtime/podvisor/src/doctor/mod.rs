@@ -81,7 +81,7 @@ async fn examine(config: &Config, repair: bool) -> anyhow::Result<usize> {
     }
     drop(places);
     match (found.len(), left) {
-        (0, _) => println!("nothing found: what is on record and what the node has are the same"),
+        (0, _) => println!("nothing found: the records and the node agree"),
         (all, left) => println!("differences: {all}; left: {left}"),
     }
     Ok(left)

@@ -83,7 +83,7 @@ impl Given {
         }
         for helper in files.iter().filter_map(|file| file.helper_for(&repository)) {
             let helper = crate::show::escape::line(&helper).into_owned();
-            eprintln!("podvisor: {helper}, which is not run: pulling {name} without credentials");
+            eprintln!("podvisor: {helper}, but helpers are not run: pulling {name} without credentials");
         }
         Ok(None)
     }

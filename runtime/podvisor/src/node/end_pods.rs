@@ -37,7 +37,7 @@ pub(crate) async fn end_pods(config: &Config, force: bool) -> anyhow::Result<Exi
         Some(upstream) => {
             let asked = async { anyhow::Ok(pods(&mut client::connect(&upstream.socket).await?).await?) };
             let asked = asked.await.with_context(|| {
-                format!("{} does not say which pods are its own", upstream.socket.display())
+                format!("asking the other runtime on {} for its pods", upstream.socket.display())
             });
             asked?.into_iter().map(|pod| pod.id).collect()
         }

@@ -116,7 +116,7 @@ async fn measure_sizes(client: &mut Client, sizes: &[u64], handler: &Handler) ->
         let removing = v1::RemovePodSandboxRequest { pod_sandbox_id: pod };
         let removed = client.runtime.remove_pod_sandbox(removing).await.map_err(refused);
         let (point, releases) = read?;
-        removed.context("removing a pod that was measured")?;
+        removed.context("removing a measured pod")?;
         measurement.points.push(point);
         measurement.releases = releases;
     }
@@ -197,7 +197,7 @@ async fn read(client: &mut Client, pod: &str) -> anyhow::Result<(Point, [String;
         let request = v1::PodSandboxStatusRequest { pod_sandbox_id: pod.to_owned(), verbose: true };
         let answer = client.runtime.pod_sandbox_status(request).await.map_err(refused)?.into_inner();
         let info = answer.info.get("info").context("the daemon says nothing of the VM")?;
-        let info: Info = serde_json::from_str(info).context("reading what the daemon says of the VM")?;
+        let info: Info = serde_json::from_str(info).context("reading the status of the VM")?;
         let (Some(vmm), Some(guest)) = (info.vmm, info.guest) else {
             bail!("the VM or its guest does not answer")
         };

@@ -3,7 +3,7 @@
 //! daemon's own values. Nothing is sent to a cluster.
 //!
 //! ```text
-//!  args.rs ─> measure.rs: VMs of several sizes ─> figures.rs: costs, overheads ─> manifest.rs: YAML, JSON
+//!  args.rs ─> measure.rs: VMs of several sizes ─> figures.rs: overheads ─> manifest.rs: YAML, JSON
 //! ```
 
 mod args;
@@ -71,7 +71,7 @@ fn figures(
         if args.measure {
             return Err(error).context(KVM);
         }
-        eprintln!("podvisor: {KVM}: {error}; the figures are those that the daemon counts with");
+        eprintln!("podvisor: {KVM}: {error}; nothing is measured, and the daemon's own values are printed");
         return Ok(Figures::assumed());
     }
     let measuring = client::block_on(measure::measure(config, config_file, handler));

@@ -63,7 +63,7 @@ impl Figures {
         }
         let Some(address) = address else {
             self.stop().await;
-            info!("figures are served no longer");
+            info!("metrics are no longer served");
             return Ok(());
         };
         let listener = match (bind(address).await, old) {
@@ -76,7 +76,7 @@ impl Figures {
                     Err(error) => {
                         let again = bind(old).await.map(|listener| self.serve(old, listener));
                         if let Err(error) = again {
-                            warn!(error = format!("{error:#}"), "figures are served no longer");
+                            warn!(error = format!("{error:#}"), "metrics are no longer served");
                         }
                         return Err(error);
                     }
@@ -85,7 +85,7 @@ impl Figures {
             (Err(error), _) => return Err(error),
         };
         self.stop().await;
-        info!(address = %listener.local_addr()?, "figures are served");
+        info!(address = %listener.local_addr()?, "metrics are served");
         self.serve(address, listener);
         Ok(())
     }
@@ -142,7 +142,7 @@ async fn converse(connection: TcpStream, exposition: &Exposition) {
         .header_read_timeout(REQUEST_WITHIN)
         .serve_connection(TokioIo::new(connection), service);
     if let Err(error) = serving.await {
-        debug!(%error, "a client of the figures went away");
+        debug!(%error, "a client of the metrics went away");
     }
 }
 

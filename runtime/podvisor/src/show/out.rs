@@ -8,7 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// The reader has closed the output, so the command ends silently.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("nobody reads the output any more")]
+#[error("the reader has closed the output")]
 pub(crate) struct ReaderGone;
 
 /// Writes the text at once.

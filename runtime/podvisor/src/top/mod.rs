@@ -120,7 +120,7 @@ fn draw(pods: &[figures::PodFigures], absence: Option<&Absence>) -> anyhow::Resu
     let lines = screen::page(pods, Some(usize::from(size.0)));
     let note = absence.map(|Absence { since, why }| {
         let seconds = since.elapsed().as_secs();
-        format!("no new figures for {}, these are the last ones: {why}", units::span(seconds))
+        format!("no new values for {}, these are the last ones: {why}", units::span(seconds))
     });
     out::print(&screen::drawn(&lines, note.as_deref(), size))
 }
