@@ -19,6 +19,7 @@ mod doctor;
 mod events;
 mod exec;
 mod exit;
+mod explain;
 mod image;
 mod inspect;
 mod kvm;
@@ -91,6 +92,8 @@ enum Command {
     Console(console::Args),
     /// Forward local ports to a pod's ports.
     PortForward(port_forward::Args),
+    /// Explain an error: its meaning, and the remedy.
+    Explain(explain::Args),
     /// Compare the records of pods with the state of this node.
     Doctor(doctor::Args),
     /// List this node's capacity for VMs as a resource of the kubelet, until stopped.
@@ -154,6 +157,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Logs(args) => client::block_on(logs::logs(&config()?, args)),
         Command::Console(args) => client::block_on(console::console(&config()?, args)),
         Command::PortForward(args) => client::block_on(port_forward::port_forward(&config()?, args)),
+        Command::Explain(args) => explain::explain(&args),
         Command::Doctor(args) => client::block_on(doctor::doctor(&config()?, args)),
         Command::DevicePlugin(args) => client::block_on(device_plugin::device_plugin(&loaded()?, args)),
         Command::Node(args) => node::node(|| Ok(config()?), args),

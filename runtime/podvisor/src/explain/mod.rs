@@ -1,0 +1,145 @@
+//! `podvisor explain`: finds an error's text on the page of known errors, and prints its meaning and the remedy. The page is part of
+//! the program, so no daemon, node or network is needed.
+//!
+//! `page` reads the page's tables, `pattern` compares a text with a quoted error.
+
+mod page;
+mod pattern;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Read as _};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+
+use crate::show::{escape, out};
+
+/// The page.
+const PAGE: &str = include_str!("../../../../docs/troubleshooting.md");
+
+/// Most of standard input that is searched, in bytes.
+const INPUT_BYTES_MAX: u64 = 4 << 20;
+
+/// Most errors in one answer.
+const FOUND_MAX: usize = 10;
+
+/// Arguments of `podvisor explain`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// An error, or a line of a log or an event with one. Without it, standard input is searched line by line.
+    text: Vec<String>,
+}
+
+/// Prints the known errors of the text.
+pub(crate) fn explain(args: &Args) -> anyhow::Result<ExitCode> {
+    let text = if args.text.is_empty() { read_input()? } else { args.text.join(" ") };
+    let found = find(PAGE, &text);
+    if found.is_empty() {
+        bail!(
+            "no known error in this text; docs/troubleshooting.md has them all by what does not work, and the words after \
+             the last colon are often the kernel's or another program's"
+        );
+    }
+    out::print(&print(&found))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_input() -> anyhow::Result<String> {
+    let input = std::io::stdin();
+    if input.is_terminal() {
+        bail!("name an error, or pipe a log: journalctl -u podvisor | podvisor explain");
+    }
+    let mut bytes = Vec::new();
+    input.lock().take(INPUT_BYTES_MAX).read_to_end(&mut bytes).context("reading standard input")?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The page's rows with an error of the text, in the order of the text.
+fn find<'a>(page: &'a str, text: &str) -> Vec<page::Row<'a>> {
+    let rows = page::rows(page);
+    let mut seen = BTreeSet::new();
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let line = pattern::plain(line);
+        let mut hits: Vec<_> = rows
+            .iter()
+            .enumerate()
+            .filter_map(|(number, row)| {
+                row.errors()
+                    .filter_map(|error| pattern::place(error, &line))
+                    .min()
+                    .map(|place| (place, number))
+            })
+            .collect();
+        hits.sort_unstable();
+        found.extend(
+            hits.into_iter().filter(|(_, number)| seen.insert(*number)).map(|(_, number)| rows[number]),
+        );
+    }
+    found.truncate(FOUND_MAX);
+    found
+}
+
+fn print(found: &[page::Row<'_>]) -> String {
+    let mut text = String::new();
+    for (number, row) in found.iter().enumerate() {
+        let gap = if number == 0 { "" } else { "\n" };
+        let _ = writeln!(text, "{gap}{}", row.section);
+        let _ = writeln!(text, "  error:    {}", page::plain(row.quoted));
+        let _ = writeln!(text, "  meaning:  {}", page::plain(row.meaning));
+        if let Some(remedy) = row.remedy {
+            let _ = writeln!(text, "  remedy:   {}", page::plain(remedy));
+        }
+    }
+    escape::lines(&text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: &str = "# Page\n\n## A pod does not start\n\n| text | meaning | what to do |\n|---|---|---|\n\
+        | `cannot reach …: the network is down` | no network | see [networks](networks.md#down) |\n\
+        | `the disk is full`, `no space on …` | it is full | free space |\n\
+        ## Figures\n\n| what you see | meaning |\n|---|---|\n| log: `a client cannot be accepted` | none left |\n";
+
+    #[test]
+    fn an_error_is_found_with_its_section_meaning_and_remedy() {
+        let event =
+            "Warning FailedCreatePodSandBox cannot reach 10.0.0.1:  the network is down: no space on /var";
+        assert_eq!(
+            print(&find(SMALL, event)),
+            "A pod does not start\n  error:    `cannot reach …: the network is down`\n  meaning:  no network\n  \
+             remedy:   see networks (networks.md#down)\n\nA pod does not start\n  error:    `the disk is full`, \
+             `no space on …`\n  meaning:  it is full\n  remedy:   free space\n"
+        );
+        assert_eq!(
+            print(&find(SMALL, "x\nWARN a client cannot be accepted\nERROR a client cannot be accepted")),
+            "Figures\n  error:    log: `a client cannot be accepted`\n  meaning:  none left\n"
+        );
+        assert!(find(SMALL, "the network is down").is_empty());
+    }
+
+    #[test]
+    fn each_error_of_the_page_is_found_by_its_own_text() {
+        let rows = page::rows(PAGE);
+        assert!(rows.len() > 200, "{} rows", rows.len());
+        let errors: Vec<&str> = rows.iter().flat_map(page::Row::errors).collect();
+        let unknown: Vec<&&str> = errors
+            .iter()
+            .filter(|error| pattern::is_distinctive(error) && find(PAGE, &error.replace('…', "x")).is_empty())
+            .collect();
+        assert!(unknown.is_empty(), "{unknown:?}");
+    }
+
+    #[test]
+    fn a_log_without_end_has_a_bounded_answer() {
+        let errors: Vec<String> = page::rows(PAGE)
+            .iter()
+            .flat_map(page::Row::errors)
+            .map(|error| error.replace('…', "x"))
+            .collect();
+        assert_eq!(find(PAGE, &errors.join("\n")).len(), FOUND_MAX);
+    }
+}
