@@ -1,23 +1,23 @@
-//! How plugins are served.
+//! Configuration of the plugin server.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How plugins are served.
+/// Configuration of the plugin server.
 #[derive(Clone, Debug)]
 pub struct NriConfig {
     /// Name of the runtime, as plugins see it.
     pub runtime_name: String,
     /// Version of the runtime, as plugins see it.
     pub runtime_version: String,
-    /// Socket for plugins that connect; `None` for no such plugins.
+    /// Socket for plugins connecting on their own. `None` refuses such plugins.
     pub socket: Option<PathBuf>,
-    /// Directory of the plugins that are started.
+    /// Directory of the plugins to start.
     pub plugin_dir: PathBuf,
     /// Directory of their configuration files.
     pub plugin_conf_dir: PathBuf,
-    /// How long a plugin may take to register, and to take what pods and containers there are.
+    /// Time limit for a plugin to register and to accept the existing pods and containers.
     pub registration_timeout: Duration,
-    /// How long a plugin may take to answer.
+    /// Time limit for a plugin's answer.
     pub request_timeout: Duration,
 }

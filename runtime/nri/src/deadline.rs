@@ -1,4 +1,4 @@
-//! How long a plugin may take to answer, and what becomes of a call.
+//! The deadline of a plugin's answer, and the outcome of a call.
 
 use std::time::Duration;
 
@@ -23,17 +23,17 @@ pub(crate) enum Broken {
 /// A plugin's answer; `Err` where it refused.
 pub(crate) type Answer<A> = Result<A, String>;
 
-/// How long an answer may take.
+/// Time limit for an answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadline(pub(crate) Duration);
 
 impl Deadline {
-    /// The call as the plugin gets it: with the time.
+    /// The call's context for the plugin, with the timeout.
     pub(crate) fn context(self) -> Context {
         context::with_duration(self.0)
     }
 
-    /// Runs an RPC until it ends or is late.
+    /// Runs an RPC until it ends or its deadline passes.
     pub(crate) async fn call<A>(
         self,
         rpc: impl Future<Output = ttrpc::Result<A>>,

@@ -1,10 +1,10 @@
-//! Why plugins keep something from being done.
+//! Reasons why plugins prevent an operation.
 
 use proto_nri::nri::Field;
 
 use crate::name::PluginName;
 
-/// An event that plugins refused, or whose answers do not go together.
+/// An event refused by plugins, or one with conflicting answers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NriError {
     /// A plugin answered with an error.
@@ -17,7 +17,7 @@ pub enum NriError {
         /// The plugin's text.
         message: String,
     },
-    /// A plugin that validates adjustments did not accept one.
+    /// A validating plugin rejected an adjustment.
     #[error("NRI plugin {plugin} rejected the container's adjustment: {reason}")]
     Rejected {
         /// The plugin.
@@ -25,27 +25,27 @@ pub enum NriError {
         /// The plugin's reason.
         reason: String,
     },
-    /// A plugin that validates adjustments is gone, so that nobody has validated one.
+    /// A validating plugin is gone, so the adjustment was not validated.
     #[error("NRI plugin {plugin} did not validate the container's adjustment: it is gone")]
     NotValidated {
         /// The plugin.
         plugin: PluginName,
     },
-    /// Two plugins want different things.
+    /// Two plugins set the same field.
     #[error("NRI plugins {first} and {second} both set {field:?} {key:?} of container {container}")]
     Conflict {
-        /// The plugin that was asked first.
+        /// The plugin asked first.
         first: PluginName,
-        /// The plugin that was asked later.
+        /// The plugin asked later.
         second: PluginName,
         /// The field, as NRI numbers them.
         field: Field,
-        /// The entry of the field; empty where it has none.
+        /// The field's entry. Empty if the field has no entries.
         key: String,
         /// The container's id.
         container: String,
     },
-    /// An answer makes no sense.
+    /// An answer is invalid.
     #[error("the answer of NRI plugin {plugin} is not valid: {reason}")]
     Invalid {
         /// The plugin.
@@ -53,7 +53,7 @@ pub enum NriError {
         /// The defect.
         reason: String,
     },
-    /// So many events wait for a plugin that this one was given up.
+    /// The event was given up because too many others waited for the plugin.
     #[error("NRI plugin {plugin} is busy: {event} waited in vain")]
     Busy {
         /// The plugin.

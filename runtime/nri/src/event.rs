@@ -1,4 +1,4 @@
-//! Events, and the sets of them that plugins want.
+//! Events, and sets of them for a plugin's subscription.
 
 use proto_nri::nri::Event;
 use proto_nri::nri::Event::*;
@@ -26,7 +26,7 @@ pub(crate) fn name(event: Event) -> &'static str {
     NAMES.iter().find(|(known, _)| *known == event).map_or("an event", |(_, name)| name)
 }
 
-/// The events that a plugin wants.
+/// The events a plugin subscribes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Events(i32);
 
@@ -34,10 +34,10 @@ impl Events {
     /// All events.
     pub(crate) const ALL: Events = Events((1 << (LAST as i32 - 1)) - 1);
 
-    /// The set as a plugin answers with it; none stands for all.
+    /// The set from a plugin's answer. Zero means all events.
     ///
     /// # Errors
-    /// There are bits of no event.
+    /// Some bits belong to no event.
     pub(crate) fn from_bits(bits: i32) -> Result<Events, String> {
         match bits {
             0 => Ok(Events::ALL),
@@ -46,7 +46,7 @@ impl Events {
         }
     }
 
-    /// Whether the event is among them.
+    /// Returns true if the set contains the event.
     pub(crate) fn has(self, event: Event) -> bool {
         self.0 & bit(event) != 0
     }

@@ -1,4 +1,5 @@
-//! The way of a plugin from its stream to the first event: it registers, is configured, and gets what there is.
+//! Joining of a plugin, from its stream to the first event: it registers, is configured and gets the existing
+//! pods and containers.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -23,10 +24,11 @@ use crate::name::PluginName;
 use crate::runtime::{Known, Runtime};
 use crate::serve::{Service, UPDATES_MAX};
 
-/// Bytes of pods and containers in one message to a plugin: a message holds more (`proto_nri::MESSAGE_BYTES_MAX`).
+/// Most bytes of pods and containers in one message to a plugin. A message may hold more
+/// (`proto_nri::MESSAGE_BYTES_MAX`).
 const PIECE_BYTES_MAX: u64 = 2 << 20;
 
-/// A plugin that was started, with its configuration.
+/// A started plugin with its configuration.
 #[derive(Debug)]
 pub(crate) struct Started {
     pub(crate) name: PluginName,
@@ -53,7 +55,8 @@ pub(crate) enum JoinError {
     Synchronization(&'static str),
 }
 
-/// A plugin that has registered and is configured. Dropping it closes its connection, and kills it where it was started.
+/// A registered and configured plugin. Dropping it closes its connection, and kills the plugin if Podvisor
+/// started it.
 pub(crate) struct Joined {
     pub(crate) name: PluginName,
     pub(crate) events: Events,
@@ -102,8 +105,8 @@ impl Joined {
         Ok(Joined { name, events, client, trunk, serving: serving.keep(), _process: process })
     }
 
-    /// Sends all that there is, and returns the updates that the plugin asks for. Pods and containers that do not fit into one message
-    /// go in several.
+    /// Sends all pods and containers, and returns the updates requested by the plugin. If they do not fit
+    /// into one message, they go in several.
     pub(crate) async fn synchronize(
         &self,
         config: &NriConfig,
@@ -142,7 +145,7 @@ impl Drop for Joined {
     }
 }
 
-/// A task that ends with its owner, unless it is kept.
+/// A task that is aborted when its owner drops it, unless the owner keeps it.
 struct AbortOnDrop(Option<JoinHandle<()>>);
 
 impl AbortOnDrop {
@@ -183,7 +186,7 @@ async fn configure(
     }
 }
 
-/// All pods, then all containers, in messages of a bounded size.
+/// All pods, then all containers, in messages of bounded size.
 fn pieces(known: Known) -> Vec<SynchronizeRequest> {
     let mut all = vec![SynchronizeRequest::new()];
     let mut bytes = 0;
@@ -207,7 +210,7 @@ fn pieces(known: Known) -> Vec<SynchronizeRequest> {
     all
 }
 
-/// The other end of a started plugin's stream, as its standard input.
+/// The other end of a started plugin's stream, for use as its standard input.
 pub(crate) fn as_stdin(stream: std::os::unix::net::UnixStream) -> Stdio {
     Stdio::from(std::os::fd::OwnedFd::from(stream))
 }

@@ -1,7 +1,9 @@
-//! The Node Resource Interface (NRI): plugins of the node that hear of pods and containers, and change what containers are made of.
+//! The Node Resource Interface (NRI): plugins on the node that receive events of pods and containers, and
+//! adjust containers.
 //!
-//! The crate knows NRI and nothing of CRI or of Podvisor's pods: whoever uses it converts pods and containers to NRI's messages
-//! ([`PodSandbox`](proto_nri::nri::PodSandbox), [`Container`](proto_nri::nri::Container)), and stands behind [`Runtime`].
+//! The crate knows NRI, but neither CRI nor Podvisor's pods. The caller converts pods and containers to NRI's
+//! messages ([`PodSandbox`](proto_nri::nri::PodSandbox), [`Container`](proto_nri::nri::Container)), and
+//! implements [`Runtime`].
 //!
 //! ```text
 //!   socket.rs ──► join/ ─ registers, configures ──► set.rs ◄── events of pods and containers
@@ -11,8 +13,9 @@
 //!                            merge/: what plugins ask for, as one adjustment
 //! ```
 //!
-//! A plugin is root on the node, and not trusted with the daemon's time or memory: each answer has a deadline, everything that waits is
-//! bounded, and a plugin that breaks a bound or its connection is dropped. The public reference is containerd/nri (`pkg/adaptation`).
+//! A plugin is root on the node, but the daemon does not trust it with its time or memory. Each answer has a
+//! deadline, and every queue is bounded. A plugin that breaks a bound or its connection is dropped. The
+//! public reference is containerd/nri (`pkg/adaptation`).
 
 #![forbid(unsafe_code)]
 

@@ -6,8 +6,8 @@
 //!   ttrpc server ─► pipe ─► messages ─┘                 └─► pipe ─► ttrpc server
 //! ```
 //!
-//! The other side may be hostile: a frame's length is bounded, its bytes go to their pipe without being gathered, and a pipe that nobody
-//! empties holds the stream up. Nothing here knows what the messages mean.
+//! The other side may be hostile. A frame's length is bounded, and its bytes go to their pipe without being
+//! gathered. A pipe without a reader blocks the stream. Nothing here knows the messages' meaning.
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::UnixStream;
@@ -19,17 +19,18 @@ use proto_nri::{MESSAGE_BYTES_MAX, MESSAGE_HEADER_BYTES, PLUGIN_CONNECTION, RUNT
 /// Bytes of a frame's header.
 const HEADER_BYTES: usize = 8;
 
-/// Most bytes of a frame: a whole message of ttrpc with its header, which is what the public library sends at most.
+/// Most bytes of a frame: a whole ttrpc message with its header. The public library sends no more either.
 const FRAME_BYTES_MAX: usize = MESSAGE_HEADER_BYTES + MESSAGE_BYTES_MAX;
 
-/// Bytes of a message's first frame. The public library reads the beginning of a message through a buffer of this size, and the rest as
-/// one frame; a frame that is larger than what it reads into breaks its connection, and so do too many small ones.
+/// Bytes of a message's first frame. The public library reads the beginning of a message through a buffer of
+/// this size, and the rest as one frame. A frame larger than its read buffer breaks its connection, and so do
+/// too many small ones.
 const FIRST_FRAME_BYTES: usize = 4096;
 
-/// Bytes that may wait for a reader of ours: one message. Memory is taken as they come.
+/// Bytes that may wait for our reader: one message. Memory is allocated as they arrive.
 const PIPE_BYTES: usize = FRAME_BYTES_MAX;
 
-/// Why a stream ended.
+/// Reason for a stream's end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MuxError {
     #[error("the other side sent a frame of {0} bytes, and {FRAME_BYTES_MAX} are the most")]
@@ -47,11 +48,11 @@ pub struct Connections {
     pub plugin: DuplexStream,
     /// The connection on which the plugin calls the runtime.
     pub runtime: DuplexStream,
-    /// What carries the bytes.
+    /// The task carrying the bytes.
     pub trunk: Trunk,
 }
 
-/// What carries the bytes of both connections, until it is dropped or the stream ends.
+/// The task carrying the bytes of both connections. It runs until it is dropped or the stream ends.
 #[derive(Debug)]
 pub struct Trunk {
     task: JoinHandle<()>,
@@ -86,7 +87,7 @@ pub fn connect(stream: UnixStream) -> Connections {
     Connections { plugin, runtime, trunk: Trunk { task, open } }
 }
 
-/// Carries bytes both ways until the first end of anything.
+/// Carries bytes both ways until any connection or the stream ends.
 async fn carry(
     stream: UnixStream,
     of_plugin: DuplexStream,
@@ -104,7 +105,7 @@ async fn carry(
     }
 }
 
-/// Leads each frame to its connection. Frames of a connection that nobody knows are passed over, as the public library does.
+/// Routes each frame to its connection. Frames of unknown connections are skipped, as in the public library.
 pub(crate) async fn demultiplex(
     mut stream: impl AsyncRead + Unpin,
     mut plugin: impl AsyncWrite + Unpin,
@@ -131,7 +132,7 @@ pub(crate) async fn demultiplex(
     }
 }
 
-/// Reads a header. Returns false where the stream ends before it.
+/// Reads a header. Returns false if the stream ends before it.
 async fn header_read(
     stream: &mut (impl AsyncRead + Unpin),
     header: &mut [u8; HEADER_BYTES],
@@ -151,7 +152,8 @@ fn numbers(header: [u8; HEADER_BYTES]) -> [u32; 2] {
 /// A whole message on its way to the stream.
 type Message = (u32, Vec<u8>);
 
-/// Takes whole messages of ttrpc from a connection of ours: its first four bytes are the length of what follows its header.
+/// Takes whole ttrpc messages from our connection. A message's first four bytes are the length after its
+/// header.
 async fn send(
     mut connection: impl AsyncRead + Unpin,
     number: u32,
@@ -199,7 +201,7 @@ mod tests {
         [&connection.to_be_bytes()[..], &length.to_be_bytes(), payload].concat()
     }
 
-    /// What came of a stream's bytes on each connection, and how it ended.
+    /// The bytes received on each connection, and the reason for the stream's end.
     async fn led(bytes: &[u8]) -> (Vec<u8>, Vec<u8>, Result<(), MuxError>) {
         let (mut plugin, mut runtime) = (Vec::new(), Vec::new());
         let ended = demultiplex(bytes, &mut plugin, &mut runtime).await;

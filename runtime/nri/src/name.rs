@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest name of a plugin: that of a file.
+/// Longest name of a plugin, equal to the longest file name.
 const NAME_BYTES_MAX: usize = 255;
 
 /// Characters of an index.
@@ -14,10 +14,11 @@ const INDEX_BYTES: usize = 2;
 pub struct PluginName(Arc<str>);
 
 impl PluginName {
-    /// The name of a plugin that registers.
+    /// The name of a registering plugin.
     ///
     /// # Errors
-    /// The index is not two digits, or the name has other characters than letters, digits, `-`, `_`, `.` and `+`.
+    /// The index is not two digits, or the name has characters other than letters, digits, `-`, `_`, `.` and
+    /// `+`.
     pub fn new(index: &str, name: &str) -> Result<PluginName, String> {
         if index.len() != INDEX_BYTES || !index.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(format!("the index {:?} is not two digits", short(index)));
@@ -53,7 +54,7 @@ impl fmt::Display for PluginName {
     }
 }
 
-/// The beginning of a text of a plugin, for messages.
+/// The beginning of a plugin's text, for messages.
 pub(crate) fn short(text: &str) -> String {
     const CHARACTERS_MAX: usize = 1024;
     text.chars().take(CHARACTERS_MAX).collect()

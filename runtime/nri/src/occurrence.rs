@@ -1,4 +1,4 @@
-//! Events that a plugin hears of, and says no more to than that it refuses them.
+//! Events without adjustments: a plugin may only accept or refuse them.
 
 use proto_nri::nri::Event::*;
 use proto_nri::nri::{
@@ -20,17 +20,17 @@ pub struct Occurrence {
 }
 
 impl Occurrence {
-    /// An event of a pod: that it runs, was updated, stops or was removed.
+    /// An event of a pod: it runs, was updated, stops or was removed.
     pub fn of_pod(event: Event, pod: PodSandbox) -> Occurrence {
         Occurrence { event, pod, container: None }
     }
 
-    /// An event of a container: that it was created, starts, was started, was updated or was removed.
+    /// An event of a container: it was created, starts, was started, was updated or was removed.
     pub fn of_container(event: Event, pod: PodSandbox, container: Container) -> Occurrence {
         Occurrence { event, pod, container: Some(container) }
     }
 
-    /// Sends the event. A plugin from before it had an RPC of its own gets it as a change of state.
+    /// Sends the event. A plugin older than the event's own RPC gets it as a state change.
     pub(crate) async fn send(
         &self,
         client: &PluginClient,
@@ -74,7 +74,7 @@ impl Occurrence {
             POST_START_CONTAINER => of_container!(PostStartContainerRequest, post_start_container),
             POST_UPDATE_CONTAINER => of_container!(PostUpdateContainerRequest, post_update_container),
             REMOVE_CONTAINER => of_container!(RemoveContainerRequest, remove_container),
-            // The others have answers, and methods of their own.
+            // The other events have answers, and their own methods.
             _ => Ok(()),
         }
     }

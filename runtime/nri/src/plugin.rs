@@ -1,11 +1,12 @@
-//! One plugin: its queue, and the task that sends what is in it, one event after the other.
+//! One plugin: its queue, and the task sending its events one after the other.
 //!
 //! ```text
 //!   set.rs ── call, notice ──► queue ──► task ── ttrpc ──► plugin
 //!                                         └─ answers too late, or broken ──► closed
 //! ```
 //!
-//! A call that is given up while it waits is sent all the same, in its place: the plugin hears of every event that it wants.
+//! A call is sent in its place even if its caller gives up first, so the plugin receives every event it
+//! subscribed to.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,30 +22,31 @@ use crate::error::NriError;
 use crate::event::{self, Events};
 use crate::name::PluginName;
 
-/// Events that may wait for a plugin: a burst of a hundred pods that start or end at once. A plugin that falls further behind is dropped.
+/// Queue length per plugin: a burst of a hundred pods starting or ending at once. A plugin that falls further
+/// behind is dropped.
 pub(crate) const QUEUE_MAX: usize = 2048;
 
-/// How long a call may wait behind others, before whoever waits for it gets an error.
+/// Time limit for a call waiting behind others. Its caller gets an error afterwards.
 const BUSY_MAX: Duration = Duration::from_secs(60);
 
-/// A plugin that has registered, as those see it who have events for it.
+/// A registered plugin, as seen by the sources of events.
 #[derive(Debug)]
 pub(crate) struct Plugin {
     pub(crate) name: PluginName,
     events: Events,
     request_timeout: Duration,
     queue: mpsc::Sender<Job>,
-    /// Whether the plugin has to be closed.
+    /// Set to true to close the plugin.
     close: watch::Sender<bool>,
 }
 
-/// What is sent, and what comes of it.
+/// A call to the plugin, with the handling of its answer.
 type Work = Box<dyn FnOnce(PluginClient) -> BoxFuture<'static, Result<(), Broken>> + Send>;
 
-/// Something in a plugin's queue.
+/// An entry of a plugin's queue.
 pub(crate) struct Job {
     event: Event,
-    /// Whether nobody waits for it.
+    /// True if no caller waits for the answer.
     is_notice: bool,
     work: Work,
 }
@@ -65,7 +67,7 @@ impl Plugin {
         self.events.has(event)
     }
 
-    /// Asks the plugin, and waits for its answer. `None` where it does not want the event, or is gone.
+    /// Asks the plugin and waits for its answer. `None` if it did not subscribe to the event, or is gone.
     pub(crate) async fn call<A, F>(
         &self,
         event: Event,
@@ -80,7 +82,7 @@ impl Plugin {
         }
         let (answers, answer) = oneshot::channel();
         let work = work(self.request_timeout, rpc, move |outcome| {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _ = answers.send(outcome);
         });
         self.enqueue(Job { event, is_notice: false, work });
@@ -89,13 +91,13 @@ impl Plugin {
             Ok(Ok(Err(message))) => {
                 Err(NriError::Refused { plugin: self.name.clone(), event: event::name(event), message })
             }
-            // The plugin was dropped, and this with it.
+            // The plugin was dropped, together with this job.
             Ok(Err(_)) => Ok(None),
             Err(_) => Err(NriError::Busy { plugin: self.name.clone(), event: event::name(event) }),
         }
     }
 
-    /// Has the plugin hear of an event, and does not wait. `then` gets its answer.
+    /// Sends an event without waiting. `then` gets the answer.
     pub(crate) fn notice<A, F>(
         &self,
         event: Event,
@@ -145,7 +147,8 @@ where
     })
 }
 
-/// Takes what waits already, without what nobody waits for: what is seen afterwards shows it.
+/// Takes the queued calls and drops the queued notices. The list of pods and containers, read afterwards,
+/// includes their effects.
 pub(crate) fn waiting_calls(queue: &mut mpsc::Receiver<Job>) -> VecDeque<Job> {
     let mut calls = VecDeque::new();
     while let Ok(job) = queue.try_recv() {
@@ -156,8 +159,8 @@ pub(crate) fn waiting_calls(queue: &mut mpsc::Receiver<Job>) -> VecDeque<Job> {
     calls
 }
 
-/// Sends what is in the queue, after what was in it before, until the plugin is dropped, its stream has ended, or it does not answer, and
-/// returns why.
+/// Sends the jobs in `first`, then those of the queue. Returns a reason when the plugin is dropped, its
+/// stream has ended, or it does not answer.
 pub(crate) async fn run(
     plugin: &Plugin,
     client: PluginClient,
@@ -171,7 +174,7 @@ pub(crate) async fn run(
                 Some(job) => job,
                 None => match queue.recv().await {
                     Some(job) => job,
-                    // Nobody has anything for it any more.
+                    // All senders are gone.
                     None => return Broken::Ended,
                 },
             };

@@ -1,26 +1,26 @@
-//! What stands behind the plugins: the runtime with its pods.
+//! The runtime behind the plugins, with its pods.
 
 use std::fmt::Debug;
 
 use async_trait::async_trait;
 use proto_nri::nri::{Container, ContainerUpdate, PodSandbox};
 
-/// The pods and containers that a plugin begins with.
+/// The existing pods and containers, for a joining plugin.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
     /// All pods.
     pub pods: Vec<PodSandbox>,
-    /// All containers that have not ended.
+    /// All containers, except those that have ended.
     pub containers: Vec<Container>,
 }
 
 /// The runtime, as plugins need it.
 #[async_trait]
 pub trait Runtime: Debug + Send + Sync {
-    /// What there is now.
+    /// The existing pods and containers.
     fn known(&self) -> Known;
 
-    /// Changes containers' resources, and returns the updates that could not be made, but for those whose failure is to be ignored.
-    /// Updates of containers that are not there are none.
+    /// Changes containers' resources. Returns the failed updates, except those marked to ignore failure.
+    /// Updates of unknown containers are ignored.
     async fn update(&self, updates: Vec<ContainerUpdate>) -> Vec<ContainerUpdate>;
 }

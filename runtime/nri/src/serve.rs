@@ -1,4 +1,5 @@
-//! The service that plugins call: one request at a time, so that no plugin makes the daemon keep many.
+//! The service called by plugins. It handles one request at a time, so that no plugin makes the daemon hold
+//! many.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,14 +16,14 @@ use ttrpc::{Request, Response, Status};
 use crate::name::short;
 use crate::runtime::Runtime;
 
-/// Updates of one request.
+/// Most updates in one request.
 pub(crate) const UPDATES_MAX: usize = 1024;
 
-/// What a plugin calls.
+/// The service for one plugin.
 #[derive(Debug)]
 pub(crate) struct Service {
     runtime: Arc<dyn Runtime>,
-    /// Where the plugin's registration goes; nowhere after the first.
+    /// Receiver of the plugin's registration. `None` after the first.
     registered: Mutex<Option<oneshot::Sender<RegisterPluginRequest>>>,
 }
 

@@ -1,4 +1,4 @@
-//! The socket for plugins that connect.
+//! The socket for plugins connecting on their own.
 
 use std::fs;
 use std::io;
@@ -8,10 +8,11 @@ use std::path::Path;
 
 use tokio::net::UnixListener;
 
-/// Listens on the socket, for root alone. A socket that nobody listens on is replaced; another's is not.
+/// Listens on the socket, for root only. A socket without a listener is replaced, and one with a listener is
+/// not.
 ///
 /// # Errors
-/// Another process serves there, or the file cannot be made.
+/// Another process serves the socket, or the file cannot be created.
 pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
     if let Some(parent) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;

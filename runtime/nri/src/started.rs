@@ -1,4 +1,5 @@
-//! Plugins that are started: executable files of the form `NN-name` in a directory, each with its configuration in another.
+//! Plugins started by the daemon: executable files named `NN-name` in one directory, with their configuration
+//! in another.
 
 use std::fs;
 use std::io;
@@ -15,10 +16,10 @@ use crate::config::NriConfig;
 use crate::join::{Started, as_stdin};
 use crate::name::PluginName;
 
-/// Plugins that are started at most: far above what nodes have.
+/// Most started plugins: far more than nodes have.
 const STARTED_MAX: usize = 64;
 
-/// Bytes of a plugin's configuration file.
+/// Most bytes of a plugin's configuration file.
 const CONFIG_BYTES_MAX: u64 = 1 << 20;
 
 /// The program of a plugin, and its configuration.
@@ -29,7 +30,7 @@ pub(crate) struct Found {
     config: String,
 }
 
-/// Why the directories cannot be read.
+/// Reasons why the directories cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FindError {
     #[error("reading {path}")]
@@ -42,7 +43,7 @@ pub(crate) enum FindError {
     Long(PathBuf),
 }
 
-/// Finds the plugins to be started, in the order of their names. A directory that is not there has none.
+/// Finds the plugins to start, in the order of their names. A missing directory has none.
 pub(crate) fn find(config: &NriConfig) -> Result<Vec<Found>, FindError> {
     let dir = &config.plugin_dir;
     let read_error = |path: &Path, source| FindError::Read { path: path.to_owned(), source };
@@ -54,7 +55,7 @@ pub(crate) fn find(config: &NriConfig) -> Result<Vec<Found>, FindError> {
     let mut found = Vec::new();
     for entry in entries {
         let path = entry.map_err(|error| read_error(dir, error))?.path();
-        // A link that leads nowhere is no program.
+        // A dangling link is no program.
         let Ok(metadata) = fs::metadata(&path) else { continue };
         if !metadata.is_file() || metadata.permissions().mode() & 0o111 == 0 {
             continue;
@@ -88,7 +89,8 @@ fn configuration(dir: &Path, name: &PluginName) -> Result<String, FindError> {
     Ok(String::new())
 }
 
-/// Starts a plugin. Its stream is its standard input, whose number its environment has; it has no other variables.
+/// Starts a plugin. Its stream is its standard input, and its environment holds only the stream's number and
+/// the plugin's index and name.
 pub(crate) fn start(found: Found) -> io::Result<(UnixStream, Started)> {
     let (ours, its) = StdUnixStream::pair()?;
     ours.set_nonblocking(true)?;

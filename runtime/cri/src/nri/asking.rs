@@ -36,7 +36,7 @@ impl Flight {
         let failed = self.nri.update(updates).await;
         if !failed.is_empty() {
             let ids: Vec<_> = failed.iter().map(|update| update.container_id.as_str()).collect();
-            tracing::warn!(containers = ids.join(", "), "updates that NRI plugins asked for cannot be made");
+            tracing::warn!(containers = ids.join(", "), "updates requested by NRI plugins failed");
         }
     }
 }

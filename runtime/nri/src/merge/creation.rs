@@ -1,4 +1,4 @@
-//! The adjustment of a container that is being created.
+//! The merged adjustment of a container during its creation.
 
 use proto_nri::nri::{
     Container, ContainerAdjustment, CreateContainerRequest, CreateContainerResponse, Field, Hooks, KeyValue,
@@ -14,15 +14,15 @@ use super::updates::MergedUpdates;
 use crate::error::NriError;
 use crate::name::PluginName;
 
-/// Most bytes of one plugin's answer, as it is on the wire: the container's record keeps what comes of it.
+/// Most bytes of one plugin's answer on the wire. The container's record keeps the result.
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 
-/// The creation of a container, as the plugins so far have adjusted it.
+/// The creation of a container, as adjusted by the plugins so far.
 #[derive(Clone, Debug)]
 pub(crate) struct MergedCreation {
     /// The container as the next plugin sees it.
     pub(crate) request: CreateContainerRequest,
-    /// What all plugins ask for.
+    /// The merged adjustment of all plugins.
     pub(crate) adjustment: ContainerAdjustment,
     pub(crate) updates: MergedUpdates,
     pub(crate) owners: Owners,
@@ -80,7 +80,7 @@ impl MergedCreation {
     }
 }
 
-/// Annotations, mounts, variables and arguments.
+/// Merges annotations, mounts, variables and arguments.
 fn words(
     asking: &mut Asking<'_>,
     asked: &ContainerAdjustment,
@@ -97,7 +97,7 @@ fn words(
     container.env.retain(|entry| !replaced.contains(name_of(entry)));
     container.env.extend(asked.env.iter().filter_map(entry));
     let Some((first, rest)) = asked.args.split_first() else { return Ok(()) };
-    // An empty first word stands for the removal of what was there.
+    // An empty first word stands for the removal of the earlier arguments.
     let args = if first.is_empty() { rest } else { &asked.args };
     if first.is_empty() {
         asking.clear(Field::Args, "");
@@ -121,7 +121,7 @@ fn add_hooks(asking: &mut Asking<'_>, asked: &Hooks, merged: &mut Hooks) {
     }
 }
 
-/// The parts that only Linux has.
+/// Merges the Linux-only parts.
 fn linux(
     asking: &mut Asking<'_>,
     asked: &LinuxContainerAdjustment,
@@ -193,7 +193,7 @@ fn name_of(entry: &str) -> &str {
     entry.split_once('=').map_or(entry, |(name, _)| name)
 }
 
-/// A variable as a program has it; none for one that is to be removed.
+/// A variable in the form `name=value`. `None` if it is marked for removal.
 fn entry(variable: &KeyValue) -> Option<String> {
     let (name, is_marked) = without_mark(&variable.key);
     (!is_marked).then(|| format!("{name}={}", variable.value))

@@ -1,4 +1,4 @@
-//! Lists and maps whose entries have keys, and marks before the keys of those that are to be removed.
+//! Lists and maps of keyed entries. A mark before a key asks for the entry's removal.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -32,7 +32,7 @@ impl Keyed for KeyValue {
     }
 }
 
-/// Whoever asks, and for which container.
+/// The asking plugin, and the container of its answer.
 pub(super) struct Asking<'a> {
     pub(super) owners: &'a mut Owners,
     pub(super) container: &'a str,
@@ -40,17 +40,17 @@ pub(super) struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Notes that the plugin sets an entry of a field.
+    /// Records that the plugin sets an entry of a field.
     pub(super) fn claim(&mut self, field: Field, key: &str) -> Result<(), NriError> {
         self.owners.claim(self.container, field, key, self.plugin)
     }
 
-    /// Notes that the plugin removes an entry of a field.
+    /// Records the plugin's removal of an entry of a field.
     pub(super) fn clear(&mut self, field: Field, key: &str) {
         self.owners.clear(self.container, field, key, self.plugin);
     }
 
-    /// Merges the entries that a plugin asks for into those that were asked for, and returns the keys that it removes or replaces.
+    /// Merges a plugin's entries into those of earlier plugins. Returns the keys it removes or sets.
     pub(super) fn list<T: Keyed>(
         &mut self,
         field: Field,
@@ -76,7 +76,7 @@ impl Asking<'_> {
         Ok(&removed | &set)
     }
 
-    /// Merges a map, as [`Asking::list`] does a list; `seen` is what the container has.
+    /// Merges a map, like [`Asking::list`] does for a list. `seen` holds the container's own entries.
     pub(super) fn map<T: Clone>(
         &mut self,
         field: Field,
@@ -84,7 +84,7 @@ impl Asking<'_> {
         merged: &mut HashMap<String, T>,
         seen: &mut HashMap<String, T>,
     ) -> Result<(), NriError> {
-        // In an order, so that of several conflicts always the same one is named.
+        // Sorted, so that the same one of several conflicts is always named.
         let asked: BTreeMap<&String, &T> = asked.iter().collect();
         for (key, value) in &asked {
             if let (plain, true) = without_mark(key) {

@@ -1,6 +1,8 @@
-//! What several plugins ask for, as one: later plugins see what earlier ones asked for, and two that set the same are a conflict. Pure.
+//! Merges the answers of several plugins into one. Later plugins see the requests of earlier ones, and two
+//! plugins setting the same field conflict. Pure.
 //!
-//! The rules are those of containerd/nri, `pkg/adaptation/result.go`: a plugin that first removes an entry may set it, whoever had set it.
+//! The rules are those of containerd/nri, `pkg/adaptation/result.go`: a plugin may set an entry after
+//! removing it, even if another plugin set it before.
 
 mod creation;
 mod keyed;

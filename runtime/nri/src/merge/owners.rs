@@ -1,4 +1,4 @@
-//! Who has set what of which container.
+//! The owning plugin of each field of each container.
 
 use std::collections::HashMap;
 
@@ -8,26 +8,26 @@ use proto_nri::nri::{CompoundFieldOwners, Field, FieldOwners, OwningPlugins};
 use crate::error::NriError;
 use crate::name::PluginName;
 
-/// A field of a container, and the entry of it where it has several.
+/// A field of a container, and its entry if the field has several.
 type Place = (String, i32, String);
 
-/// A plugin that has set a field, or has removed it.
+/// A plugin that has set or removed a field.
 #[derive(Clone, Debug)]
 struct Owner {
     plugin: PluginName,
     has_removed: bool,
 }
 
-/// The plugins that have set fields.
+/// The owners of all fields.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Owners {
     of: HashMap<Place, Owner>,
-    /// Hooks add up, so they have several.
+    /// Hooks add up, so they may have several owners.
     hooks: HashMap<String, Vec<PluginName>>,
 }
 
 impl Owners {
-    /// Notes that the plugin sets an entry of a field; `key` is empty where the field has no entries.
+    /// Records that the plugin sets an entry of a field. `key` is empty if the field has no entries.
     pub(crate) fn claim(
         &mut self,
         container: &str,
@@ -51,18 +51,18 @@ impl Owners {
         Ok(())
     }
 
-    /// Notes that the plugin removes an entry, which it may set then.
+    /// Records the plugin's removal of an entry. The plugin may set it afterwards.
     pub(crate) fn clear(&mut self, container: &str, field: Field, key: &str, plugin: &PluginName) {
         let place = (container.to_owned(), field as i32, key.to_owned());
         self.of.insert(place, Owner { plugin: plugin.clone(), has_removed: true });
     }
 
-    /// Notes that the plugin adds hooks.
+    /// Records hooks added by the plugin.
     pub(crate) fn add_hooks(&mut self, container: &str, plugin: &PluginName) {
         self.hooks.entry(container.to_owned()).or_default().push(plugin.clone());
     }
 
-    /// The owners as plugins that validate get them.
+    /// The owners in the form sent to validating plugins.
     pub(crate) fn message(&self) -> OwningPlugins {
         let mut all: HashMap<String, FieldOwners> = HashMap::new();
         for ((container, field, key), owner) in &self.of {

@@ -1,4 +1,4 @@
-//! Resources: which fields a plugin sets, and a change put over what there is.
+//! Resources: the fields set by a plugin, and the overlay of a change over known values.
 
 use proto_nri::nri::{Field, LinuxCPU, LinuxMemory, LinuxResources};
 
@@ -6,7 +6,7 @@ use super::owners::Owners;
 use crate::error::NriError;
 use crate::name::PluginName;
 
-/// Notes that the plugin sets these resources of a container.
+/// Records that the plugin sets these resources of a container.
 pub(super) fn claim(
     owners: &mut Owners,
     container: &str,
@@ -24,7 +24,7 @@ pub(super) fn claim(
     files.into_iter().try_for_each(|file| owners.claim(container, Field::CgroupsUnified, file, plugin))
 }
 
-/// The fields without entries that are set.
+/// The set fields, of those without entries.
 fn fields(asked: &LinuxResources) -> impl Iterator<Item = Field> {
     let (memory, cpu) = (&asked.memory, &asked.cpu);
     let set = [
@@ -50,7 +50,7 @@ fn fields(asked: &LinuxResources) -> impl Iterator<Item = Field> {
     set.into_iter().filter_map(|(is_set, field)| is_set.then_some(field))
 }
 
-/// Puts the fields that `asked` sets over those of `known`.
+/// Overlays the fields set in `asked` on those of `known`.
 pub(super) fn overlay(known: &mut LinuxResources, asked: &LinuxResources) {
     macro_rules! take {
         ($into:expr, $from:expr, $($field:ident),+) => {

@@ -1,4 +1,4 @@
-//! Updates of containers that are there already.
+//! Updates of existing containers.
 
 use proto_nri::nri::{ContainerUpdate, LinuxResources};
 
@@ -8,29 +8,29 @@ use crate::error::NriError;
 use crate::name::PluginName;
 use crate::serve::UPDATES_MAX;
 
-/// The updates that plugins ask for while one event is under way.
+/// The updates requested by plugins during one event.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct MergedUpdates {
-    /// The container that the event creates, which cannot be updated yet.
+    /// The container created by the event. It cannot be updated yet.
     created: Option<String>,
-    /// The container that the event updates, and its resources as they would be.
+    /// The container updated by the event, with its resources after the update.
     updated: Option<(String, LinuxResources)>,
     is_updated_by_plugins: bool,
     others: Vec<ContainerUpdate>,
 }
 
 impl MergedUpdates {
-    /// Updates beside the creation of a container.
+    /// Updates of other containers during a container's creation.
     pub(crate) fn beside_creation(container: &str) -> MergedUpdates {
         MergedUpdates { created: Some(container.to_owned()), ..Default::default() }
     }
 
-    /// Updates beside that of a container, for which these resources are asked.
+    /// Updates of other containers during the update of a container to the resources `asked`.
     pub(crate) fn beside_update(container: &str, asked: LinuxResources) -> MergedUpdates {
         MergedUpdates { updated: Some((container.to_owned(), asked)), ..Default::default() }
     }
 
-    /// Adds the updates that a plugin answers with.
+    /// Adds the updates of a plugin's answer.
     pub(crate) fn add(
         &mut self,
         owners: &mut Owners,
@@ -43,7 +43,7 @@ impl MergedUpdates {
         }
         for update in updates {
             if self.created.as_ref() == Some(&update.container_id) {
-                return invalid("it updates the container that is being created".to_owned());
+                return invalid("it updates the container being created".to_owned());
             }
             let before = owners.clone();
             match self.add_one(owners, plugin, &update) {
@@ -88,7 +88,7 @@ impl MergedUpdates {
         Ok(())
     }
 
-    /// The resources of the container that is updated, as the next plugin sees them.
+    /// Resources of the updated container, as the next plugin sees them.
     pub(crate) fn asked(&self) -> Option<&LinuxResources> {
         self.updated.as_ref().map(|(_, resources)| resources)
     }
@@ -98,7 +98,7 @@ impl MergedUpdates {
         &self.others
     }
 
-    /// The updates of other containers, and the resources of the one that is updated, if plugins have changed them.
+    /// The updates of other containers, and the updated container's resources if plugins changed them.
     pub(crate) fn into_parts(self) -> (Vec<ContainerUpdate>, Option<LinuxResources>) {
         let updated = self.updated.filter(|_| self.is_updated_by_plugins).map(|(_, resources)| resources);
         (self.others, updated)

@@ -1,4 +1,5 @@
-//! What is under way with the plugins that it began with: their answers, in the order of their indexes.
+//! An operation in progress, with the plugins present at its beginning. They answer in the order of their
+//! indexes.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::name::short;
 use crate::occurrence::Occurrence;
 use crate::plugin::Plugin;
 
-/// Something that is under way: it is kept until what it makes is among what there is, so that no plugin misses it.
+/// An operation in progress. Its caller keeps it until the result is visible in
+/// [`Runtime::known`](crate::Runtime::known), so that no plugin misses it.
 #[derive(Debug)]
 pub struct Flight {
     set: Arc<Set>,
@@ -27,19 +29,19 @@ pub struct Flight {
     plugins: Arc<[Arc<Plugin>]>,
 }
 
-/// What plugins ask for when a container is created.
+/// The plugins' requests on a container's creation.
 #[derive(Clone, Debug, Default)]
 pub struct Creation {
-    /// Changes of the container; those of later plugins come later.
+    /// Changes of the container. Those of later plugins come later.
     pub adjustment: ContainerAdjustment,
     /// Updates of other containers.
     pub updates: Vec<ContainerUpdate>,
 }
 
-/// What plugins ask for when a container is updated.
+/// The plugins' requests on a container's update.
 #[derive(Clone, Debug, Default)]
 pub struct Update {
-    /// All resources that the container is to be updated with, if plugins have changed them.
+    /// All resources for the update, if plugins changed any.
     pub resources: Option<LinuxResources>,
     /// Updates of other containers.
     pub updates: Vec<ContainerUpdate>,
@@ -54,15 +56,15 @@ impl Flight {
         Flight { set: set.clone(), generation, plugins }
     }
 
-    /// Whether there is no plugin, so that nothing needs to be converted.
+    /// Returns true without plugins. Then nothing has to be converted.
     pub fn is_alone(&self) -> bool {
         self.plugins.is_empty()
     }
 
-    /// Lets all plugins hear of an event, and waits for their answers.
+    /// Sends an event to all plugins, and waits for their answers.
     ///
     /// # Errors
-    /// A plugin refuses; those after it have not heard.
+    /// A plugin refuses. Those after it did not get the event.
     pub async fn occurs(&self, occurrence: Occurrence) -> Result<(), NriError> {
         let (event, occurrence) = (occurrence.event, Arc::new(occurrence));
         for plugin in self.plugins.iter() {
@@ -75,10 +77,10 @@ impl Flight {
         Ok(())
     }
 
-    /// Lets all plugins hear that a pod will have other resources.
+    /// Informs all plugins of a pod's future resources.
     ///
     /// # Errors
-    /// A plugin refuses; those after it have not heard.
+    /// A plugin refuses. Those after it did not get the event.
     pub async fn update_pod(&self, request: UpdatePodSandboxRequest) -> Result<(), NriError> {
         let request = Arc::new(request);
         for plugin in self.plugins.iter() {
@@ -91,10 +93,10 @@ impl Flight {
         Ok(())
     }
 
-    /// Asks all plugins how a container is to be created.
+    /// Asks all plugins how to create a container.
     ///
     /// # Errors
-    /// A plugin refuses, two ask for different things, or one that validates does not accept it.
+    /// A plugin refuses, two ask for different things, or a validating plugin rejects the result.
     pub async fn create(&self, request: CreateContainerRequest) -> Result<Creation, NriError> {
         let mut merged = MergedCreation::new(request.clone());
         for plugin in self.plugins.iter() {
@@ -155,7 +157,7 @@ impl Flight {
         Ok(())
     }
 
-    /// Asks all plugins how a container is to be updated.
+    /// Asks all plugins how to update a container.
     ///
     /// # Errors
     /// A plugin refuses, or two ask for different things.

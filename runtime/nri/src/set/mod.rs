@@ -1,7 +1,7 @@
-//! All plugins, in the order of their indexes, and the way of events to them.
+//! All plugins, in the order of their indexes, and the delivery of events to them.
 //!
-//! A plugin that joins must hear of every container, either among those that there are, or by its creation. So what is under way counts as
-//! a [`Flight`] with the plugins that it began with:
+//! A joining plugin must learn of every container, either from the list of existing ones or from its
+//! creation. So each operation in progress counts as a [`Flight`] with the plugins present at its beginning:
 //!
 //! ```text
 //!   flight (old plugins) ├──── created ────┤
@@ -26,10 +26,10 @@ use crate::join::{JoinError, Joined};
 use crate::plugin::{self, Plugin, waiting_calls};
 use crate::runtime::{Known, Runtime};
 
-/// Plugins at most, with those that register: far above what nodes have.
+/// Most plugins, including those still registering: far more than nodes have.
 const PLUGINS_MAX: usize = 64;
 
-/// Lists of updates that may wait for the runtime, of plugins that nobody waits for.
+/// Most update lists waiting for the runtime, from plugins without a waiting caller.
 const UPDATES_WAITING_MAX: usize = 64;
 
 /// All plugins.
@@ -45,21 +45,21 @@ struct Set {
     closing: watch::Sender<bool>,
 }
 
-/// Who is there, and what is under way.
+/// The present plugins, and the operations in progress.
 #[derive(Debug)]
 struct State {
     /// Counts the changes of the list.
     generation: u64,
     plugins: Arc<[Arc<Plugin>]>,
-    /// How many flights there are by their generation.
+    /// Number of flights by generation.
     flights: BTreeMap<u64, usize>,
 }
 
-/// A plugin that has joined, on its way into the list.
+/// A joined plugin on its way into the list.
 struct Newcomer {
     joined: Joined,
     place: OwnedSemaphorePermit,
-    /// Learns that the plugin has what there is.
+    /// Notified when the plugin has the existing pods and containers.
     ready: oneshot::Sender<()>,
 }
 
@@ -109,7 +109,7 @@ impl Set {
         state.generation += 1;
     }
 
-    /// Waits until nothing is under way that began before this generation.
+    /// Waits for the end of all flights begun before this generation.
     async fn landed_before(&self, generation: u64) {
         loop {
             let landed = self.landed.notified();
@@ -120,14 +120,14 @@ impl Set {
         }
     }
 
-    /// Has updates be made that nobody waits for.
+    /// Queues updates. No caller waits for them.
     fn update_later(&self, updates: Vec<ContainerUpdate>) {
         if !updates.is_empty() && self.updates.try_send(updates).is_err() {
-            tracing::warn!("so many updates of plugins wait that one list is passed over");
+            tracing::warn!("too many updates of plugins are waiting; one list is dropped");
         }
     }
 
-    /// Lists a plugin, and drives it from then on in a task of its own.
+    /// Lists a plugin, and runs it in its own task.
     async fn admit(self: &Arc<Set>, newcomer: Newcomer) {
         let Newcomer { joined, place, ready } = newcomer;
         let timeout = self.config.request_timeout;
@@ -135,7 +135,7 @@ impl Set {
         let generation = self.list(&plugin);
         let landing = self.landed_before(generation);
         if tokio::time::timeout(self.config.registration_timeout, landing).await.is_err() {
-            tracing::warn!(plugin = %plugin.name, "a plugin begins while pods and containers are being made that it may not hear of");
+            tracing::warn!(plugin = %plugin.name, "a plugin joins before all pods and containers in creation are done; it may miss some");
         }
         let calls = waiting_calls(&mut queue);
         let known = self.known();
@@ -149,7 +149,7 @@ impl Set {
                 };
                 tracing::info!(plugin = %plugin.name, "an NRI plugin has joined");
                 set.update_later(updates);
-                // Whoever waits may have given up.
+                // The receiver may have given up.
                 let _ = ready.send(());
                 let broken =
                     plugin::run(&plugin, joined.client.clone(), (calls, queue), joined.ended()).await;
@@ -167,5 +167,5 @@ impl Set {
 }
 
 fn log_refusal(plugin: &Plugin, error: &JoinError) {
-    tracing::error!(plugin = %plugin.name, %error, "an NRI plugin does not take what there is");
+    tracing::error!(plugin = %plugin.name, %error, "an NRI plugin did not accept the existing pods and containers");
 }

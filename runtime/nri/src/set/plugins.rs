@@ -20,17 +20,17 @@ use crate::occurrence::Occurrence;
 use crate::runtime::Runtime;
 use crate::{socket, started};
 
-/// How long the daemon's end may wait for plugins to be closed.
+/// Time limit for closing all plugins when the daemon ends.
 const CLOSED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long to wait after a connection could not be accepted.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// All plugins of the node. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Plugins(Arc<Set>);
 
-/// Why no plugins are served.
+/// Reason why no plugins are served.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The socket cannot be listened on.
@@ -41,20 +41,20 @@ pub enum ServeError {
         /// The failure.
         source: io::Error,
     },
-    /// The directories of plugins that are started cannot be read.
+    /// The directories of plugins to start cannot be read.
     #[error("looking for NRI plugins to start")]
     Find(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl ServeError {
-    /// Whether another process serves the socket.
+    /// Returns true if another process serves the socket.
     pub fn is_taken(&self) -> bool {
         matches!(self, ServeError::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse)
     }
 }
 
 impl Plugins {
-    /// No plugins yet, and none before [`Plugins::serve`].
+    /// Creates the handle without plugins. [`Plugins::serve`] adds them.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -64,14 +64,14 @@ impl Plugins {
         Plugins(set)
     }
 
-    /// Starts the plugins of the node's directory, and lets others connect. Returns when those that were started have what there is,
-    /// or have failed, which is logged.
+    /// Starts the plugins of the node's directory, and lets others connect. Returns when each started plugin
+    /// has the existing pods and containers, or has failed. Failures are logged.
     ///
     /// # Errors
-    /// Plugins cannot be found, or not be listened for.
+    /// The plugin directories cannot be read, or the socket cannot be listened on.
     pub async fn serve(&self, runtime: Arc<dyn Runtime>) -> Result<(), ServeError> {
         let set = &self.0;
-        // A second runtime is a fault of the caller, and changes nothing.
+        // A second runtime is the caller's bug, and changes nothing.
         let _ = set.runtime.set(runtime);
         let (newcomers, mut coming) = mpsc::channel::<Newcomer>(PLUGINS_MAX);
         let admitting = set.clone();
@@ -118,17 +118,17 @@ impl Plugins {
         }
     }
 
-    /// Begins something that plugins are asked about.
+    /// Begins an operation that needs the plugins' answers.
     pub fn begin(&self) -> Flight {
         Flight::begin(&self.0)
     }
 
-    /// Whether there is no plugin, so that nothing needs to be converted.
+    /// Returns true without plugins. Then nothing has to be converted.
     pub fn is_alone(&self) -> bool {
         self.0.plugins().is_empty()
     }
 
-    /// Lets all plugins hear of an event, and waits for nobody.
+    /// Sends an event to all plugins, without waiting.
     pub fn notice(&self, occurrence: Occurrence) {
         let (event, occurrence) = (occurrence.event, Arc::new(occurrence));
         for plugin in self.0.plugins().iter() {
@@ -140,8 +140,8 @@ impl Plugins {
         }
     }
 
-    /// Lets all plugins hear of an event, one after the other, and waits for them for as long as one may take to answer. Those that have
-    /// not heard by then hear later.
+    /// Sends an event to all plugins one after the other, and waits as long as one answer may take. The
+    /// remaining plugins get it later.
     pub async fn notice_first(&self, occurrence: Occurrence) {
         let (event, occurrence) = (occurrence.event, Arc::new(occurrence));
         let plugins = self.0.plugins();
@@ -167,7 +167,8 @@ impl Plugins {
         }
     }
 
-    /// Lets all plugins hear that a container has ended, and waits for nobody. Their updates of other containers are made later.
+    /// Notifies all plugins of a container's end, without waiting. Their updates of other containers are
+    /// applied later.
     pub fn container_stopped(&self, pod: PodSandbox, container: Container) {
         let (pod, container) = (Some(pod).into(), Some(container).into());
         let request = Arc::new(StopContainerRequest { pod, container, ..Default::default() });
@@ -181,7 +182,7 @@ impl Plugins {
     }
 }
 
-/// Has a plugin join, and waits until it has what there is.
+/// Lets a plugin join, and waits until it has the existing pods and containers.
 async fn join(
     set: Arc<Set>,
     stream: UnixStream,
@@ -189,7 +190,7 @@ async fn join(
     place: OwnedSemaphorePermit,
     newcomers: mpsc::Sender<Newcomer>,
 ) {
-    let what = started.as_ref().map_or_else(|| "that connected".to_owned(), |one| one.name.to_string());
+    let what = started.as_ref().map_or_else(|| "connected on its own".to_owned(), |one| one.name.to_string());
     let Some(runtime) = set.runtime.get().cloned() else { return };
     let mut closing = set.closing.subscribe();
     let joined = tokio::select! {
@@ -200,7 +201,7 @@ async fn join(
         Ok(joined) => {
             let (ready, is_ready) = oneshot::channel();
             if newcomers.send(Newcomer { joined, place, ready }).await.is_ok() {
-                // Where it does not take what there is, that is logged there.
+                // The task logs the plugin's refusal itself.
                 let _ = is_ready.await;
             }
         }
@@ -208,7 +209,7 @@ async fn join(
     }
 }
 
-/// Lets plugins connect until the daemon ends.
+/// Accepts plugins until the daemon ends.
 async fn accept(set: Arc<Set>, listener: UnixListener, path: PathBuf, newcomers: mpsc::Sender<Newcomer>) {
     let mut closing = set.closing.subscribe();
     let accepting = async {
@@ -234,20 +235,20 @@ async fn accept(set: Arc<Set>, listener: UnixListener, path: PathBuf, newcomers:
     tokio::select! {
         () = accepting => {}
         _ = closing.wait_for(|closing| *closing) => {
-            // A socket file without a listener would make plugins try to connect to it.
+            // Plugins would try to connect to a socket file without a listener.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
-/// Makes the updates that nobody waits for, as long as there is a runtime.
+/// Applies the updates without waiting callers, as long as there is a runtime.
 async fn make_updates(set: std::sync::Weak<Set>, mut waiting: mpsc::Receiver<Vec<ContainerUpdate>>) {
     while let Some(updates) = waiting.recv().await {
         let Some(runtime) = set.upgrade().and_then(|set| set.runtime.get().cloned()) else { return };
         let failed = runtime.update(updates).await;
         if !failed.is_empty() {
             let ids: Vec<_> = failed.iter().map(|update| update.container_id.as_str()).collect();
-            tracing::warn!(containers = ids.join(", "), "updates that NRI plugins asked for cannot be made");
+            tracing::warn!(containers = ids.join(", "), "updates requested by NRI plugins failed");
         }
     }
 }
