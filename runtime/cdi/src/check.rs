@@ -1,5 +1,5 @@
-//! From a file as it is written to edits that make sense, or the reason why they do not. Pure; whether the node has a
-//! device or a path is not looked at.
+//! Turns a parsed file into valid edits, or returns the reason for refusing it. Pure. Devices and paths on
+//! the node are not checked.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use crate::name::{DeviceName, Kind};
 use crate::node::Found;
 use crate::version;
 
-/// Moments of a container's life that a hook may name (OCI runtime specification, "POSIX-platform Hooks").
+/// Stages of a container's life cycle allowed for hooks (OCI runtime specification, "POSIX-platform Hooks").
 const HOOKS: [&str; 6] =
     ["prestart", "createRuntime", "createContainer", "startContainer", "poststart", "poststop"];
 
-/// A file that can be used, without its place.
+/// The content of a valid file, without its path.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
     pub(crate) kind: Kind,
-    /// Edits for each of the devices.
+    /// Edits common to all devices of the file.
     pub(crate) edits: Edits,
     /// Edits of each device, by its name.
     pub(crate) devices: BTreeMap<String, Edits>,
 }
 
-/// Judges a file.
+/// Checks a file.
 pub(crate) fn check(document: &Document) -> Result<Checked, FaultError> {
     version::check(document)?;
     let kind: Kind = document.kind.parse().map_err(|error| FaultError::Name { field: "kind", error })?;
@@ -99,7 +99,7 @@ fn node_of(entry: &DeviceNodeEntry) -> Result<DeviceNode, String> {
         some if some.chars().all(|letter| "rwm".contains(letter)) => some,
         other => return Err(format!("permissions {other:?} of {path}: must be none, or some of r, w and m")),
     };
-    // Zero is the files' way to name none.
+    // Files use zero for "no number".
     let numbers = match (entry.major.unwrap_or(0), entry.minor.unwrap_or(0)) {
         (0, 0) => None,
         numbers => Some(numbers),

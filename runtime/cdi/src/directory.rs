@@ -1,4 +1,4 @@
-//! The directories: their files in the order of their names, bounded.
+//! The directories, and the reading of their files in the order of their names, within bounds.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -9,22 +9,22 @@ use crate::check::Checked;
 use crate::fault::{Fault, FaultError};
 use crate::file::{self, ALL_BYTES_MAX, Language};
 
-/// Most CDI files of one directory: drivers write one for each claim, so some for each pod of the node.
+/// Most CDI files of one directory. Drivers write one for each claim, so some for each pod of the node.
 const FILES_MAX: usize = 1024;
 
-/// Most entries of one directory that are looked at, of whatever name.
+/// Most entries read from one directory, of any name.
 const ENTRIES_MAX: usize = 16 * FILES_MAX;
 
-/// A file that can be used.
+/// A valid file.
 #[derive(Debug)]
 pub(crate) struct CdiFile {
     pub(crate) path: Arc<Path>,
-    /// The number of its directory; of two devices with one name, that of the higher rank counts.
+    /// The number of its directory. If a device is defined twice, the higher rank wins.
     pub(crate) rank: usize,
     pub(crate) content: Checked,
 }
 
-/// Reads all files of the directories, which are in the order of their ranks.
+/// Reads all files of the directories. These are given in the order of their ranks.
 pub(crate) fn read(directories: &[PathBuf]) -> (Vec<CdiFile>, Vec<Fault>) {
     let (mut files, mut faults) = (Vec::new(), Vec::new());
     let mut bytes_left = ALL_BYTES_MAX;
@@ -41,7 +41,8 @@ pub(crate) fn read(directories: &[PathBuf]) -> (Vec<CdiFile>, Vec<Fault>) {
     (files, faults)
 }
 
-/// The CDI files of a directory by name. A directory below is none, and a directory that is not there has none.
+/// The CDI files of a directory, by name. Subdirectories are ignored, and a missing directory counts as
+/// empty.
 fn list(directory: &Path, faults: &mut Vec<Fault>) -> Vec<(PathBuf, Language)> {
     let mut fault = |error| faults.push(Fault { path: directory.to_owned(), kind: None, error });
     let entries = match fs::read_dir(directory) {

@@ -1,6 +1,6 @@
-//! A CDI file as it is written: fields and their types, by name (the CDI specification, "CDI JSON Specification").
-//! A field that is not here is refused. A field that is `null` counts as absent, as in the files' own library.
-//! Values are judged in `check.rs`.
+//! A CDI file as written: fields and their types, by name (the CDI specification, "CDI JSON Specification").
+//! Unknown fields are refused. A `null` field counts as absent, as in the CDI library. `check.rs` checks the
+//! values.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) struct Document {
     pub(crate) container_edits: Option<EditsEntry>,
 }
 
-/// The field of a file that a file with any fault may still have.
+/// The one field read from a file with a fault, if it is readable.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Head {
     pub(crate) kind: String,
@@ -39,7 +39,7 @@ pub(crate) struct EditsEntry {
     pub(crate) hooks: Option<Vec<HookEntry>>,
     pub(crate) mounts: Option<Vec<MountEntry>>,
     pub(crate) intel_rdt: Option<IntelRdtEntry>,
-    // The specification's text has both spellings.
+    // The specification uses both spellings.
     #[serde(alias = "additionalGIDs")]
     pub(crate) additional_gids: Option<Vec<u32>>,
 }
@@ -91,7 +91,7 @@ pub(crate) struct IntelRdtEntry {
     pub(crate) _mem_bw_schema: Option<String>,
     pub(crate) schemata: Option<Vec<String>>,
     pub(crate) enable_monitoring: Option<bool>,
-    // Before 1.1.0.
+    // Fields from before 1.1.0.
     #[serde(rename = "enableCMT")]
     pub(crate) _enable_cmt: Option<bool>,
     #[serde(rename = "enableMBM")]
@@ -115,7 +115,7 @@ impl Document {
 }
 
 impl EditsEntry {
-    /// Whether nothing is edited.
+    /// Returns true without any edits.
     pub(crate) fn is_empty(&self) -> bool {
         let EditsEntry { env, device_nodes, net_devices, hooks, mounts, intel_rdt, additional_gids } = self;
         intel_rdt.is_none()

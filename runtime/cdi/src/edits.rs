@@ -1,4 +1,4 @@
-//! Edits: changes to a container that a device stands for, as a file asks for them. Plain values, without any logic.
+//! Edits: the changes to a container for a device, as requested by a file. Plain values without logic.
 
 use std::fmt;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::name::DeviceName;
 use crate::node::Found;
 
-/// Edits that belong together: those of one device, or those that a file makes for each of its devices.
+/// A group of edits: those of one device, or those common to a file's devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Edits {
     /// Variables, in order.
@@ -16,20 +16,20 @@ pub struct Edits {
     pub device_nodes: Vec<DeviceNode>,
     /// Mounts.
     pub mounts: Vec<Mount>,
-    /// Programs of the node that are to run in the container's life.
+    /// Programs of the node to run during the container's life.
     pub hooks: Vec<Hook>,
-    /// Groups for the container's process. 0 is left out, as the specification has it.
+    /// Groups for the container's process. 0 is left out, as the specification says.
     pub additional_gids: Vec<u32>,
-    /// Whether a class of the processor's caches or memory bandwidth is asked for.
+    /// True if the file requests a class of CPU cache or memory bandwidth (Intel RDT).
     pub intel_rdt: bool,
-    /// Interfaces of the node that are to move into the container, by their names on the node.
+    /// Interfaces to move into the container, by their names on the node.
     pub net_devices: Vec<String>,
 }
 
 /// The source of edits, for messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The device that was asked for.
+    /// The requested device.
     pub device: DeviceName,
     /// The file that defines the device.
     pub file: Arc<Path>,
@@ -48,15 +48,15 @@ pub struct DeviceNode {
     pub path: String,
     /// On the node.
     pub host_path: String,
-    /// The kind that the file names.
+    /// The kind named in the file.
     pub kind: Option<NodeKind>,
-    /// Major and minor number, where the file names them.
+    /// Major and minor number, if the file names them.
     pub numbers: Option<(i64, i64)>,
     /// Mode of the node in the container.
     pub file_mode: Option<u32>,
-    /// Some of `rwm`; empty where the file asks for none.
+    /// Some of `rwm`. Empty if the file requests none.
     pub permissions: String,
-    /// Owner of the node in the container, as the container has users.
+    /// Owner of the node in the container, by the container's numbering of users.
     pub uid: Option<u32>,
     /// Group of the node in the container.
     pub gid: Option<u32>,
@@ -64,7 +64,7 @@ pub struct DeviceNode {
     pub found: Found,
 }
 
-/// The kind of a device node that a file names.
+/// The kind of a device node, as named in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeKind {
     /// `b`
@@ -78,20 +78,20 @@ pub enum NodeKind {
 /// A mount in the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// On the node, or a name where the file system is none of the node's.
+    /// Path on the node, or a name if the file system does not come from the node.
     pub host_path: String,
     /// In the container.
     pub container_path: String,
-    /// Type of the file system; empty where the file names none.
+    /// Type of the file system. Empty if the file names none.
     pub kind: String,
     /// Options of the mount.
     pub options: Vec<String>,
 }
 
-/// A program of the node that is to run in the container's life.
+/// A program of the node to run during the container's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hook {
-    /// The moment, as the OCI runtime specification names it.
+    /// The hook's stage, as named by the OCI runtime specification.
     pub name: String,
     /// The program.
     pub path: String,

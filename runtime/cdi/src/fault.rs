@@ -1,4 +1,4 @@
-//! Faults: files that cannot be used, each with its reason.
+//! Faults: unusable files, each with its reason.
 
 use std::fmt::{self, Write};
 use std::io;
@@ -6,15 +6,16 @@ use std::path::PathBuf;
 
 use crate::name::{Kind, NameError};
 
-/// Most letters of a fault as text: a file can have a name or a value of any length, and errors quote them.
+/// Most characters of a fault as text. Errors quote names and values from the file, and these can have any
+/// length.
 const LETTERS_MAX: usize = 1024;
 
-/// A file or directory that cannot be used. As text, a fault is one line of bounded length, whatever the file holds.
+/// An unusable file or directory. As text, a fault is one line of bounded length, whatever the file holds.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// The file or directory.
     pub path: PathBuf,
-    /// The kind of the file's devices, where that much can be read; without it, they may be of any.
+    /// The kind of the file's devices, if it is readable. Otherwise they may be of any kind.
     pub kind: Option<Kind>,
     /// The reason.
     pub error: FaultError,
@@ -34,7 +35,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Why a file or a directory cannot be used.
+/// Reason why a file or a directory cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum FaultError {

@@ -1,4 +1,4 @@
-//! One file: its bytes, bounded, and what they say.
+//! One file: reading its bytes, within bounds, and parsing them.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,16 +12,16 @@ use crate::check::{Checked, check};
 use crate::document::{Document, Head};
 use crate::fault::{Fault, FaultError};
 
-/// Largest file: a node with many devices that are split many times has some hundred KiB.
+/// Largest file. A node with many devices, each split many times, has some hundred KiB.
 const FILE_BYTES_MAX: u64 = 2 << 20;
 
-/// Most bytes of all files together: each is parsed for each container that asks for a device.
+/// Most bytes of all files together. Each file is parsed for each container requesting a device.
 pub(crate) const ALL_BYTES_MAX: u64 = 16 << 20;
 
 /// Deepest nesting in YAML: a file has six levels. JSON is bounded by its parser, to 128.
 const DEPTH_MAX: usize = 32;
 
-/// The language of a file, by the end of its name (SPEC.md has JSON; the library takes these two).
+/// The language of a file, by its extension (SPEC.md has JSON, the library accepts these two).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Language {
     Json,
@@ -29,7 +29,7 @@ pub(crate) enum Language {
 }
 
 impl Language {
-    /// The language of the file with this path; none where it is no CDI file.
+    /// The language of the file at this path. `None` if it is no CDI file.
     pub(crate) fn of(path: &Path) -> Option<Language> {
         match path.extension()?.to_str()? {
             "json" => Some(Language::Json),
@@ -39,7 +39,7 @@ impl Language {
     }
 }
 
-/// Reads the file, of which `bytes_left` are wanted at most, and judges it. Returns the count of its bytes as well.
+/// Reads and checks the file, at most `bytes_left` bytes. Also returns the number of its bytes.
 pub(crate) fn read(path: &Path, language: Language, bytes_left: u64) -> (u64, Result<Checked, Box<Fault>>) {
     let fault = |error| Box::new(Fault { path: path.to_owned(), kind: None, error });
     match bytes(path, bytes_left) {
@@ -51,7 +51,8 @@ pub(crate) fn read(path: &Path, language: Language, bytes_left: u64) -> (u64, Re
     }
 }
 
-/// The bytes of a regular file. Nothing else is opened: that could wait for ever, or do something.
+/// The bytes of a regular file. Other kinds are not opened, because that could block for ever or have side
+/// effects.
 fn bytes(path: &Path, bytes_left: u64) -> Result<Vec<u8>, FaultError> {
     let failed = |error: io::Error| FaultError::io(&error);
     let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
@@ -67,12 +68,12 @@ fn bytes(path: &Path, bytes_left: u64) -> Result<Vec<u8>, FaultError> {
     if size > bytes_left {
         return Err(FaultError::LargeTogether { bytes_max: ALL_BYTES_MAX });
     }
-    // The file that was looked at is the one that is opened.
+    // Opens the same file again, even if the path has changed.
     let file = File::open(format!("/proc/self/fd/{}", found.as_raw_fd())).map_err(failed)?;
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     match u64::try_from(bytes.len()) {
-        // It grew since.
+        // The file has grown since the check.
         Ok(count) if count > FILE_BYTES_MAX => {
             Err(FaultError::Large { bytes: count, bytes_max: FILE_BYTES_MAX })
         }
@@ -80,7 +81,8 @@ fn bytes(path: &Path, bytes_left: u64) -> Result<Vec<u8>, FaultError> {
     }
 }
 
-/// Judges the file's content. Of a file with a fault, as much as the kind of its devices is kept.
+/// Parses and checks the file's content. For a file with a fault, the kind of its devices is kept if
+/// readable.
 pub(crate) fn parse(path: PathBuf, language: Language, bytes: &[u8]) -> Result<Checked, Box<Fault>> {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err(Box::new(Fault { path, kind: None, error: FaultError::NotUtf8 }));
@@ -101,8 +103,8 @@ fn written<T: DeserializeOwned>(language: Language, text: &str) -> Result<T, Str
     }
 }
 
-/// YAML as the files' own library reads it: a mode of 0660 is octal. Errors quote nothing of the file, which may have
-/// been named by mistake.
+/// YAML as the CDI library reads it: a mode of 0660 is octal. Errors quote nothing of the file, because its
+/// path may be a mistake.
 fn yaml() -> serde_saphyr::Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: DEPTH_MAX, max_documents: 1 },

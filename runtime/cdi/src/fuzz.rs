@@ -1,5 +1,5 @@
-//! Doors for `tests/fuzz`: a file's bytes through all that happens to them. Not for others; the return value only says
-//! whether the file can be used.
+//! Entry points for `tests/fuzz`: a file's bytes through all steps. Not for other callers. The return value
+//! only says whether the file is valid.
 
 use std::path::PathBuf;
 

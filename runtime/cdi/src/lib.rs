@@ -1,18 +1,20 @@
-//! The node's CDI files (Container Device Interface): what a qualified name of a device stands for in a container.
+//! The node's CDI files (Container Device Interface): they map the qualified name of a device to edits of a
+//! container.
 //!
 //! ```text
-//!   /etc/cdi/*.json, *.yaml ─┐              ┌─ document.rs (what a file may say), version.rs (since when)
+//!    /etc/cdi/*.json, *.yaml ─┐              ┌─ document.rs (allowed fields), version.rs (since when)
 //!   /var/run/cdi/…          ─┴─> directory.rs ─> file.rs ─┴─> check.rs ─> CdiFile, or a Fault
 //!                                                                            │
 //!   names of a request ──────────────────────────────────────────> Snapshot::resolve ─> Vec<Edits>
 //! ```
 //!
-//! The files are read anew for each request: they are few, and so a change counts at once and nothing can be stale. A
-//! file that cannot be used is a [`Fault`] and disturbs only requests for devices that nothing else defines. The crate
-//! reads files and looks at device nodes, and never opens a device; what a runtime makes of the edits is not known here.
+//! The files are read again for each request. They are few, and so a change takes effect at once and nothing
+//! is ever stale. An unusable file is a [`Fault`]. It only affects requests for devices without any other
+//! definition. The crate reads files and inspects device nodes, but never opens a device. It does not know
+//! how a runtime applies the edits.
 //!
-//! Source of all rules: the CDI specification 1.1.0 (cncf-tags/container-device-interface, SPEC.md), and its library
-//! where the specification says nothing.
+//! Source of all rules: the CDI specification 1.1.0 (cncf-tags/container-device-interface, SPEC.md), or its
+//! library where the specification is silent.
 
 #![forbid(unsafe_code)]
 

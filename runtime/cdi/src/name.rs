@@ -1,6 +1,6 @@
 //! Names: `vendor/class` is the kind of a file's devices, `vendor/class=name` a device. Pure.
 //!
-//! The letters are those that the CDI library takes, the lengths those of the specification ("Kind").
+//! The allowed characters are those of the CDI library, the lengths those of the specification ("Kind").
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub struct DeviceName {
     name: String,
 }
 
-/// A text that is no such name.
+/// An invalid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum NameError {
@@ -102,7 +102,7 @@ impl FromStr for Kind {
     }
 }
 
-/// Whether the text ends with a letter or digit, and holds only those and what may be `between`.
+/// Returns true if the text ends with a letter or digit, and holds only these and characters of `between`.
 fn is_tail(text: &str, between: &str) -> bool {
     text.ends_with(|last: char| last.is_ascii_alphanumeric())
         && text.chars().all(|letter| letter.is_ascii_alphanumeric() || between.contains(letter))

@@ -1,4 +1,4 @@
-//! Looks at the device nodes that edits name, without opening them.
+//! Inspection of the device nodes named by edits, without opening them.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -8,21 +8,21 @@ use rustix::fs::{FileType, major, minor, stat};
 /// The node's own file behind a device node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Nobody has looked.
+    /// Not inspected yet.
     Unseen,
     /// A block device with its major and minor number.
     Block(i64, i64),
     /// A character device with its major and minor number.
     Character(i64, i64),
-    /// A file that is no device.
+    /// A file other than a device.
     Other,
-    /// There is none.
+    /// No such file.
     Missing,
-    /// The node does not let us look.
+    /// The file cannot be inspected, for this reason.
     Unknown(String),
 }
 
-/// Looks at the file; links are followed, as `/dev/disk/by-id` needs it.
+/// Inspects the file. It follows links, as `/dev/disk/by-id` requires.
 pub(crate) fn look(path: &str) -> Found {
     let status = match stat(Path::new(path)) {
         Ok(status) => status,

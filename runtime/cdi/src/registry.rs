@@ -1,4 +1,4 @@
-//! The registry: the directories, and the ways to what is in them.
+//! The registry: the CDI directories, with access to their files.
 
 use std::path::PathBuf;
 
@@ -8,8 +8,8 @@ use crate::resolve::ResolveError;
 use crate::snapshot::Snapshot;
 use crate::{directory, node};
 
-/// The directories of CDI files (SPEC.md, "Overview", and the library's default): files of installers, and above them
-/// files of drivers that run.
+/// The directories of CDI files (SPEC.md, "Overview", and the library's default): files of installers,
+/// overridden by files of running drivers.
 const DIRECTORIES: [&str; 2] = ["/etc/cdi", "/var/run/cdi"];
 
 /// The directories of CDI files.
@@ -25,7 +25,7 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// The registry of these directories; a later one has the higher rank.
+    /// Creates the registry of these directories. A later one has the higher rank.
     #[must_use]
     pub fn new(directories: Vec<PathBuf>) -> Registry {
         Registry { directories }
@@ -38,12 +38,12 @@ impl Registry {
         Snapshot { directories: self.directories.clone(), files, faults }
     }
 
-    /// Reads all files, and returns the edits of the named devices in the order of their application, each with its
-    /// source. Edits of a file as a whole come with its first device. Looks at each device node on the node. Blocks on
-    /// the disk.
+    /// Reads all files, and returns the edits of the named devices in the order of their application, each
+    /// with its source. The first device of a file also brings the edits common to the file. Inspects each
+    /// device node on the node. Blocks on the disk.
     ///
     /// # Errors
-    /// A device that no file defines, that a file with a fault may define, or that two files define.
+    /// A device is defined by no file or by two, or only a file with a fault may define it.
     pub fn resolve(&self, names: &[DeviceName]) -> Result<Vec<(Origin, Edits)>, ResolveError> {
         let mut resolved = self.read().resolve(names)?;
         for node in resolved.iter_mut().flat_map(|(_, edits)| &mut edits.device_nodes) {

@@ -1,4 +1,4 @@
-//! From names of devices to edits. Pure.
+//! Resolves names of devices to edits. Pure.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use crate::fault::Fault;
 use crate::name::DeviceName;
 use crate::snapshot::Snapshot;
 
-/// Most faults that a message lists; `podvisor check` lists all.
+/// Most faults listed in a message. `podvisor check` lists all.
 const FAULTS_LISTED_MAX: usize = 4;
 
-/// Why a device has no edits.
+/// Reason why a device has no edits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum ResolveError {
@@ -35,7 +35,7 @@ impl Snapshot {
             done.push(name);
             let file = self.file_of(name)?;
             let origin = Origin { device: name.clone(), file: Arc::clone(&file.path) };
-            // The edits of the whole file come once, before those of its first device.
+            // The file's common edits come once, before those of its first device.
             if resolved.iter().all(|(known, _)| known.file != file.path) {
                 resolved.push((origin.clone(), file.content.edits.clone()));
             }
@@ -68,13 +68,13 @@ impl Snapshot {
         }
         let mut listed: Vec<_> = faults.iter().take(FAULTS_LISTED_MAX).map(ToString::to_string).collect();
         if let Some(more) = faults.len().checked_sub(FAULTS_LISTED_MAX + 1) {
-            listed.push(format!("{} more, which `podvisor check` lists", more + 1));
+            listed.push(format!("{} more, listed by `podvisor check`", more + 1));
         }
         ResolveError::Faulty { name, faults: listed.join("; ") }
     }
 }
 
-/// The files that define a device, of the highest directory that has it. In order, that is one.
+/// The files defining a device, from the highest directory with a definition. Normally there is one.
 fn definitions<'a>(files: &'a [CdiFile], name: &DeviceName) -> Vec<&'a CdiFile> {
     let defines =
         |file: &&CdiFile| file.content.kind == *name.kind() && file.content.devices.contains_key(name.name());

@@ -1,4 +1,4 @@
-//! A snapshot: all files at one moment, those that can be used and those that cannot.
+//! A snapshot of all files at one moment, valid or not.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,20 +16,20 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// How many files can be used.
+    /// Number of valid files.
     #[must_use]
     pub fn file_count(&self) -> usize {
         self.files.len()
     }
 
-    /// The qualified names of all devices that a container can ask for, in order.
+    /// The qualified names of all requestable devices, in order.
     #[must_use]
     pub fn devices(&self) -> Vec<DeviceName> {
         let defined = self.defined();
         defined.into_iter().filter(|(_, files)| files.len() == 1).map(|(name, _)| name).collect()
     }
 
-    /// All that cannot be used: files, and devices that several files define.
+    /// All faults: unusable files, and devices with several definitions.
     #[must_use]
     pub fn faults(&self) -> Vec<Fault> {
         let mut all = self.faults.clone();
@@ -45,7 +45,7 @@ impl Snapshot {
         all
     }
 
-    /// Each device with the files that define it, of the highest directory that has it.
+    /// Each device with its defining files, from the highest directory with a definition.
     fn defined(&self) -> BTreeMap<DeviceName, Vec<&CdiFile>> {
         let mut defined: BTreeMap<DeviceName, Vec<&CdiFile>> = BTreeMap::new();
         // The files are in the order of their ranks.

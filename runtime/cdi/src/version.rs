@@ -1,6 +1,7 @@
-//! Versions of the CDI specification, and what came with each. Pure.
+//! Versions of the CDI specification, and the additions of each. Pure.
 //!
-//! A file may say only what its version has (SPEC.md, "Released versions"), so that a reader of that version reads it.
+//! A file may use only fields of its own version (SPEC.md, "Released versions"), so that readers of that
+//! version understand it.
 
 use crate::document::Document;
 use crate::fault::FaultError;
@@ -9,7 +10,7 @@ use crate::fault::FaultError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version(u8, u8, u8);
 
-/// All versions that are read, oldest first.
+/// All supported versions, oldest first.
 const VERSIONS: [(Version, &str); 8] = [
     (Version(0, 3, 0), "0.3.0"),
     (Version(0, 4, 0), "0.4.0"),
@@ -21,7 +22,7 @@ const VERSIONS: [(Version, &str); 8] = [
     (Version(1, 1, 0), "1.1.0"),
 ];
 
-/// Refuses a version that is not known, and a field or a form of a name that came later.
+/// Refuses an unknown version, and fields or forms of names newer than the file's version.
 pub(crate) fn check(document: &Document) -> Result<(), FaultError> {
     let text = document.cdi_version.as_str();
     let bare = text.strip_prefix('v').unwrap_or(text);
@@ -81,7 +82,7 @@ fn newer_in_0_6(document: &Document) -> Option<&'static str> {
 fn newer_in_0_5(document: &Document) -> Option<&'static str> {
     let digit = |name: &str| name.starts_with(|first: char| first.is_ascii_digit());
     if document.devices.iter().flatten().any(|device| digit(&device.name)) {
-        return Some("devices.name that begins with a digit");
+        return Some("devices.name beginning with a digit");
     }
     let mut nodes = document.all_edits().flat_map(|edits| edits.device_nodes.iter().flatten());
     let named = |path: &Option<String>| path.as_ref().is_some_and(|path| !path.is_empty());
@@ -130,7 +131,7 @@ mod tests {
                 "mounts.type",
             ),
             ("0.4.0", "0.5.0", "v/c", "d", node, "deviceNodes.hostPath"),
-            ("0.4.0", "0.5.0", "v/c", "0", "{}", "begins with a digit"),
+            ("0.4.0", "0.5.0", "v/c", "0", "{}", "beginning with a digit"),
             ("0.5.0", "0.6.0", "v/c.d", "d", "{}", "dot in its class"),
             ("0.6.0", "0.7.0", "v/c", "d", r#"{"additionalGids":[5]}"#, "additionalGids"),
             ("0.6.0", "0.7.0", "v/c", "d", r#"{"intelRdt":{"closID":"x"}}"#, "intelRdt"),

@@ -162,7 +162,7 @@ fn many_faults_are_counted_in_a_message_and_listed_in_full_elsewhere() {
     }
     let error = node.env(&["v.com/a=x"]).unwrap_err();
     assert!(error.contains("03.json") && !error.contains("04.json"), "{error}");
-    assert!(error.ends_with("; 36 more, which `podvisor check` lists"), "{error}");
+    assert!(error.ends_with("; 36 more, listed by `podvisor check`"), "{error}");
     assert_eq!(node.faults().len(), 40);
 }
 
