@@ -1,4 +1,4 @@
-//! Pauses that grow from one attempt to the next. Pure.
+//! Backoff: pauses growing from one attempt to the next. Pure.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(crate) struct Backoff {
 }
 
 impl Backoff {
-    /// Pauses from `first` on, doubled each time up to `max`.
+    /// Creates a backoff from `first` on, doubled each time up to `max`.
     pub(crate) fn new(first: Duration, max: Duration) -> Backoff {
         Backoff { first, max, next: first }
     }
@@ -23,7 +23,7 @@ impl Backoff {
         pause
     }
 
-    /// Begins anew, after a success.
+    /// Starts again from the first pause, after a success.
     pub(crate) fn reset(&mut self) {
         self.next = self.first;
     }

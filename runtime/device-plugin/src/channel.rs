@@ -6,10 +6,10 @@ use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Error, Uri};
 
-/// Connects to a socket; fails at once where nobody listens. The caller sets the deadline.
+/// Connects to a socket. Fails at once without a listener. The caller sets the deadline.
 pub(crate) async fn connect(socket: &Path) -> Result<Channel, Error> {
     let path: PathBuf = socket.to_owned();
-    // The URI is needed by HTTP/2 and otherwise ignored: the connector knows the path.
+    // HTTP/2 needs the URI, but the connector ignores it and uses the path.
     let dial = tower::service_fn(move |_: Uri| {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
@@ -23,7 +23,7 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let said = error.to_string();
-        // Layers of the transport repeat each other.
+        // Layers of the transport repeat each other's text.
         if !text.ends_with(&said) {
             text.push_str(": ");
             text.push_str(&said);

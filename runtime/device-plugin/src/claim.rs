@@ -1,6 +1,6 @@
-//! The claim on a kubelet's directory: one plugin of ours at a time serves there. The lock is on the directory itself,
-//! because old kubelets remove every file in it when they start. The kernel releases the lock with its holder's
-//! process, however that ends.
+//! The claim on a kubelet's directory: only one of our plugins serves there at a time. The lock is on the
+//! directory itself, because old kubelets remove every file in it when they start. The kernel releases the
+//! lock when its holder's process ends, however it ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -15,15 +15,15 @@ pub(crate) struct Claim {
     locked: File,
 }
 
-/// A directory that cannot be claimed.
+/// Failure to claim a directory.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// The directory is another plugin's.
+    /// Another plugin holds the directory.
     #[error("another podvisor device-plugin, {holder}, serves in {}", directory.display())]
     Held {
         /// The kubelet's directory.
         directory: PathBuf,
-        /// Pid of the plugin that has it, or words for one that cannot be seen.
+        /// Pid of the plugin holding it, or words if the pid is unknown.
         holder: String,
     },
     /// The directory cannot be opened or locked.
@@ -37,10 +37,10 @@ pub enum ClaimError {
 }
 
 impl Claim {
-    /// Claims the directory. `socket` is where another plugin would serve.
+    /// Claims the directory. Another plugin would serve on `socket`.
     ///
     /// # Errors
-    /// The directory is another plugin's, is not there, or cannot be locked.
+    /// Another plugin holds the directory, or it is missing or cannot be locked.
     pub(crate) async fn take(directory: &Path, socket: &Path) -> Result<Claim, ClaimError> {
         let disk = |source| ClaimError::Disk { directory: directory.to_owned(), source };
         let locked = File::open(directory).map_err(disk)?;
@@ -53,8 +53,8 @@ impl Claim {
         }
     }
 
-    /// Whether the claim is on what the path leads to now. A directory may be removed and made anew, and a lock on the old one
-    /// keeps nobody out of the new one.
+    /// Returns true if the claim is on the directory now at the path. A directory may be removed and created
+    /// again, and a lock on the old one does not protect the new one.
     pub(crate) fn is_on(&self, directory: &Path) -> bool {
         let place = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
         match (self.locked.metadata(), directory.metadata()) {
@@ -64,12 +64,12 @@ impl Claim {
     }
 }
 
-/// Names who listens on the socket. People alone read it.
+/// Names the process listening on the socket. The text is for people only.
 async fn holder(socket: &Path) -> String {
     let pid = UnixStream::connect(socket).await.and_then(|stream| stream.peer_cred()).ok();
     match pid.and_then(|peer| peer.pid()) {
         Some(pid) => format!("pid {pid}"),
-        None => "which has no socket yet".into(),
+        None => "without a socket yet".into(),
     }
 }
 
@@ -85,7 +85,7 @@ mod tests {
         let socket = dir.path().join("socket");
         let first = Claim::take(dir.path(), &socket).await.unwrap();
         let refused = Claim::take(dir.path(), &socket).await.unwrap_err().to_string();
-        assert!(refused.contains("which has no socket yet"), "{refused}");
+        assert!(refused.contains("without a socket yet"), "{refused}");
         let _listener = UnixListener::bind(&socket).unwrap();
         let refused = Claim::take(dir.path(), &socket).await.unwrap_err().to_string();
         assert!(refused.contains(&format!("pid {},", std::process::id())), "{refused}");

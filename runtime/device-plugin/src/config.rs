@@ -1,4 +1,4 @@
-//! The values that a plugin is started with.
+//! The plugin's configuration at its start.
 
 use std::path::PathBuf;
 
@@ -7,14 +7,14 @@ use crate::ResourceName;
 /// The plugin's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The kubelet's directory of plugins, with its socket `kubelet.sock`. The plugin does not make it.
+    /// The kubelet's directory of plugins, with its socket `kubelet.sock`. The plugin does not create it.
     pub directory: PathBuf,
-    /// The kubelet's pod-resources socket, which says what pods hold while memory is short.
+    /// The kubelet's pod-resources socket. It lists the devices held by pods while memory is short.
     pub pod_resources: PathBuf,
     /// Name of the resource.
     pub resource: ResourceName,
-    /// Number of VMs that the node holds, 1..=[`VMS_MAX`](crate::VMS_MAX).
+    /// Number of VMs on the node, 1..=[`VMS_MAX`](crate::VMS_MAX).
     pub vms: u16,
-    /// Memory in bytes that one more VM takes on the node.
+    /// Memory in bytes for one more VM on the node.
     pub vm_bytes: u64,
 }

@@ -1,14 +1,16 @@
-//! The number of devices that a node lists where nobody says one. Pure.
+//! The default number of devices listed by a node. Pure.
 
-/// Most devices of a plugin. Each is an entry in the kubelet's memory, its checkpoint and every list that it is sent.
+/// Most devices of a plugin. Each is an entry in the kubelet's memory, its checkpoint and every list sent to
+/// it.
 pub const VMS_MAX: u16 = 1000;
 
-/// Most devices unless a number is given: a kubelet takes 110 pods by default (`maxPods`), and a VM beyond that would never
-/// be asked for.
+/// Most devices by default. A kubelet accepts 110 pods by default (`maxPods`), so VMs beyond this number
+/// would never be requested.
 const PODS_USUAL_MAX: u64 = 110;
 
-/// Returns how many VMs a node with so much memory can hold, where the smallest takes `vm_bytes` on the node; at least one, and
-/// at most a kubelet's usual limit of pods. The memory requests of larger pods say what these take.
+/// Returns the number of VMs for a node with so much memory, if the smallest VM takes `vm_bytes` on the node.
+/// It is at least one, and at most a kubelet's usual limit of pods. Larger pods declare their size in their
+/// memory requests.
 #[must_use]
 pub fn vms_in(memory_bytes: u64, vm_bytes: u64) -> u16 {
     let vms = (memory_bytes / vm_bytes.max(1)).clamp(1, PODS_USUAL_MAX);

@@ -1,24 +1,24 @@
-//! The devices of the node: places for VMs, numbered from zero. A place is no thing: every device is as good as another, and
-//! only their number means something.
+//! The devices of the node: places for VMs, numbered from zero. They are interchangeable; only their count
+//! matters.
 
 use std::collections::BTreeSet;
 
-/// Beginning of a device's id; its number follows.
+/// Prefix of a device's id, before its number.
 const PREFIX: &str = "vm-";
 
-/// The devices that the node lists.
+/// The devices listed by the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Devices {
     /// Number of the devices, 1..=[`VMS_MAX`](crate::VMS_MAX).
     pub(crate) count: u16,
 }
 
-/// Devices that can be used now.
+/// Devices usable now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Usable {
     /// Every device.
     All,
-    /// Devices that pods hold: memory is short, and there is no place for another VM.
+    /// Devices held by pods: memory is short, so there is no place for another VM.
     Held(BTreeSet<u16>),
     /// No device.
     None,
@@ -30,10 +30,10 @@ impl Devices {
         0..self.count
     }
 
-    /// Returns the number of the device with this id; `None` for an id that is not listed.
+    /// Returns the number of the device with this id. `None` if the id is not listed.
     pub(crate) fn number(self, id: &str) -> Option<u16> {
         let number = id.strip_prefix(PREFIX)?.parse().ok()?;
-        // Not "vm-007" and not "vm-+7".
+        // Refuses "vm-007" and "vm-+7".
         (number < self.count && name(number) == id).then_some(number)
     }
 }
@@ -44,7 +44,7 @@ pub(crate) fn name(number: u16) -> String {
 }
 
 impl Usable {
-    /// Whether this device can be used.
+    /// Returns true if this device is usable.
     pub(crate) fn has(&self, number: u16) -> bool {
         match self {
             Usable::All => true,

@@ -1,16 +1,16 @@
-//! Looks at the node again and again, and publishes which devices can be used.
+//! Health check of the node: probes it periodically, and publishes the usable devices.
 //!
-//! | KVM | memory | devices that can be used |
+//! | KVM | memory | usable devices |
 //! |---|---|---|
 //! | works | enough for one more VM | all |
-//! | works | short | those that pods hold; none where the kubelet does not list them |
+//! | works | short | those held by pods; none if the kubelet does not list them |
 //! | does not work | any | none |
 //!
-//! The kubelet leaves running pods alone when their devices turn unhealthy. But it shows the device in the pod's status, and
-//! refuses a pod with an unhealthy device that it admits again (a resize, its own restart while a container is
-//! down). So a device that a pod holds stays healthy where only memory is short: the pod's VM has what it needs. A kubelet that
-//! restarts lists no pods for a moment: a device is free once two lists in a row are without it, and while there is no
-//! list, the last one counts.
+//! The kubelet leaves running pods alone when their devices turn unhealthy. But it shows the device in the
+//! pod's status. It also refuses a pod with an unhealthy device when it admits the pod again (a resize, or
+//! the kubelet's own restart while a container is down). So if only memory is short, a device held by a pod
+//! stays healthy: the pod's VM has all it needs. A restarting kubelet lists no pods for a moment. So a device
+//! counts as free only when two lists in a row are without it, and the last list counts while there is none.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use crate::memory::Memory;
 use crate::probe::Probe;
 use crate::tuning::Tuning;
 
-/// The looking task's own state.
+/// State of the health-check task.
 pub(crate) struct Health<P> {
     config: Arc<Config>,
     tuning: Tuning,
@@ -34,16 +34,16 @@ pub(crate) struct Health<P> {
     probe: Arc<P>,
     memory: Memory,
     published: watch::Sender<Usable>,
-    /// Devices that pods held at the last look, while memory is short.
+    /// Devices held by pods at the last probe, while memory is short.
     held: BTreeSet<u16>,
-    /// Reason that was logged last, so that each is logged once.
+    /// Last logged reason, so that each is logged once.
     logged: String,
-    /// A look that has not ended in time. No second one is begun beside it.
+    /// A probe past its deadline. No second one starts beside it.
     late: Option<JoinHandle<Result<u64, String>>>,
 }
 
 impl<P: Probe> Health<P> {
-    /// Health that nobody has looked at: no device can be used yet.
+    /// Health before the first probe: no device is usable yet.
     pub(crate) fn new(config: Arc<Config>, tuning: Tuning, probe: P) -> Health<P> {
         Health {
             devices: Devices { count: config.vms },
@@ -63,7 +63,7 @@ impl<P: Probe> Health<P> {
         self.published.subscribe()
     }
 
-    /// Looks for ever.
+    /// Probes for ever.
     pub(crate) async fn keep_looking(&mut self) {
         loop {
             tokio::time::sleep(self.tuning.look_every).await;
@@ -71,7 +71,7 @@ impl<P: Probe> Health<P> {
         }
     }
 
-    /// Looks once, and publishes what has changed.
+    /// Probes once, and publishes any change.
     pub(crate) async fn look(&mut self) {
         let usable = match self.available().await {
             Err(reason) => {
@@ -92,7 +92,8 @@ impl<P: Probe> Health<P> {
         });
     }
 
-    /// Returns the available memory in bytes, or why no VM can run. Never waits longer than a look may take.
+    /// Returns the available memory in bytes, or the reason why no VM can run. Waits no longer than a probe's
+    /// deadline.
     async fn available(&mut self) -> Result<u64, String> {
         let probe = self.probe.clone();
         let mut look = self.late.take().unwrap_or_else(|| tokio::task::spawn_blocking(move || probe.look()));
@@ -107,7 +108,7 @@ impl<P: Probe> Health<P> {
         }
     }
 
-    /// Returns the devices that can be used while memory is short.
+    /// Returns the usable devices while memory is short.
     async fn short(&mut self) -> Usable {
         let config = self.config.clone();
         let Config { pod_resources, resource, .. } = &*config;
@@ -118,7 +119,7 @@ impl<P: Probe> Health<P> {
         );
         match held {
             Ok(held) => {
-                self.log(&format!("{short}, and devices that no pod holds are unhealthy"), false);
+                self.log(&format!("{short}, and devices not held by a pod are unhealthy"), false);
                 let before = std::mem::replace(&mut self.held, held);
                 Usable::Held(before.union(&self.held).copied().collect())
             }
@@ -129,7 +130,7 @@ impl<P: Probe> Health<P> {
                     return published.clone();
                 }
                 let text = format!(
-                    "{short}, and every device is unhealthy: {socket} does not say which pods hold one: {reason}"
+                    "{short}, and every device is unhealthy: {socket} does not list the devices held by pods: {reason}"
                 );
                 self.log(&text, false);
                 Usable::None

@@ -1,5 +1,5 @@
-//! The devices that pods hold, as the kubelet lists them (its pod-resources API, v1). The device plugin API does not say
-//! when a device is given back.
+//! The devices held by pods, as listed by the kubelet (its pod-resources API, v1). The device plugin API does
+//! not report the return of a device.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,13 +12,13 @@ use crate::ResourceName;
 use crate::channel::{chain, connect};
 use crate::devices::Devices;
 
-/// Longest answer in bytes, as the kubelet's own clients allow it (`defaultPodResourcesMaxSize`, test/e2e_node).
+/// Longest answer in bytes, as in the kubelet's own clients (`defaultPodResourcesMaxSize`, test/e2e_node).
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// Asks the kubelet on its pod-resources socket.
 ///
 /// # Errors
-/// The kubelet cannot be asked, or does not answer in time; the message says which.
+/// The kubelet cannot be reached, or does not answer in time. The message names the cause.
 pub(crate) async fn held(
     socket: &Path,
     resource: &ResourceName,
@@ -36,6 +36,6 @@ pub(crate) async fn held(
     let containers = answer.pod_resources.into_iter().flat_map(|pod| pod.containers);
     let lists = containers.flat_map(|container| container.devices);
     let ours = lists.filter(|list| list.resource_name == resource.as_str());
-    // An id of an earlier plugin with more devices is of no use to this one.
+    // Skips ids from an earlier plugin with more devices.
     Ok(ours.flat_map(|list| list.device_ids).filter_map(|id| devices.number(&id)).collect())
 }

@@ -1,12 +1,12 @@
-//! The identity of a file: whether a path leads to the file that it led to before.
+//! The identity of a file, to detect its replacement at the same path.
 
 use std::fs::Metadata;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// A file, and not another one of that name. A number of an inode is given to the next file at once by many file systems, so
-/// the time of making is part of it; nothing writes to a socket's file.
+/// Identifies one file among successive files of the same name. Many file systems reuse an inode number at
+/// once for the next file, so the creation time is part of it. Nothing writes to a socket's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     device: u64,
@@ -15,10 +15,10 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Returns the identity of the file at a path; `None` where none is.
+    /// Returns the identity of the file at a path. `None` if there is no file.
     ///
     /// # Errors
-    /// The path cannot be followed.
+    /// The path cannot be resolved.
     pub(crate) fn at(path: &Path) -> io::Result<Option<Identity>> {
         match path.metadata() {
             Ok(metadata) => Ok(Some(Identity::of(&metadata))),

@@ -1,20 +1,20 @@
-//! A device plugin of the kubelet whose devices are places for VMs: a node lists as many as it can hold, and a scheduler
-//! puts no more pods there that ask for one. The kubelet counts what is in use; the plugin says how many there are, and
-//! which of them can be used.
+//! A device plugin of the kubelet. Its devices are places for VMs: a node lists as many as it can hold, and a
+//! scheduler puts no more requesting pods there. The kubelet counts the devices in use. The plugin publishes
+//! their number and their health.
 //!
 //! ```text
-//!  plugin.rs       registers, and notices whatever ends a registration
+//!  plugin.rs       registers, and notices when a registration ends
 //!    ├─ claim.rs      one plugin for each directory
 //!    ├─ socket.rs     the plugin's socket, and the server on it
 //!    │    └─ service/    the two packages of the API, over one answer for both
 //!    ├─ register.rs   a call of the kubelet's, in each version it may speak
 //!    └─ notify.rs     changes of the directory
-//!  health.rs       looks at KVM and memory, and publishes which devices can be used
-//!    ├─ probe.rs      what is looked at
-//!    └─ holders.rs    devices that pods hold, as the kubelet lists them
+//!  health.rs       checks KVM and memory, and publishes the usable devices
+//!    ├─ probe.rs      one check of KVM and memory
+//!    └─ holders.rs    devices held by pods, as listed by the kubelet
 //! ```
 //!
-//! Nothing here starts, stops or sees a VM: the daemon need not run.
+//! Nothing here starts, stops or inspects a VM. The daemon need not run.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Whether a node's memory has room for one more VM. Pure: the figures come from `probe.rs`.
+//! Decides whether a node's memory has room for one more VM. Pure: `probe.rs` reads the values.
 //!
 //! ```text
 //!            available < vm + RESERVE
@@ -7,32 +7,32 @@
 //!            available ≥ vm + RESERVE + vm / 4
 //! ```
 //!
-//! Between the two bounds the last answer stays, so that a node at the bound does not turn to and fro.
+//! Between the two bounds the last answer stays. This hysteresis keeps a node at the bound from flapping.
 
-/// Memory in bytes that must be left beside the new VM: a kubelet evicts pods below 100 MiB by default
-/// (`memory.available<100Mi`), and a VM that makes it do so should not start.
+/// Memory in bytes to remain beside the new VM. A kubelet evicts pods below 100 MiB by default
+/// (`memory.available<100Mi`), and a VM causing evictions should not start.
 const RESERVE: u64 = 100 << 20;
 
-/// The answer so far.
+/// The last answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
-    /// Memory in bytes that one more VM takes on the node.
+    /// Memory in bytes for one more VM on the node.
     vm_bytes: u64,
     short: bool,
 }
 
 impl Memory {
-    /// Memory that is enough until it is seen to be short.
+    /// Memory that counts as enough at first.
     pub(crate) fn new(vm_bytes: u64) -> Memory {
         Memory { vm_bytes, short: false }
     }
 
-    /// Returns how many bytes must be available for one more VM.
+    /// Returns the number of available bytes needed for one more VM.
     pub(crate) fn needed(self) -> u64 {
         self.vm_bytes.saturating_add(RESERVE)
     }
 
-    /// Returns whether memory is short, now that so many bytes are available.
+    /// Returns true if memory is short with so many bytes available.
     pub(crate) fn is_short(&mut self, available: u64) -> bool {
         let margin = if self.short { self.vm_bytes / 4 } else { 0 };
         self.short = available < self.needed().saturating_add(margin);

@@ -1,5 +1,6 @@
-//! Notices that something changed in a directory (inotify(7)), and nothing of what: whoever waits looks for himself.
-//! A node may have no inotify instance left (`fs.inotify.max_user_instances` is 128), and then nothing is ever noticed.
+//! Notices changes in a directory (inotify(7)), without their details: the caller inspects the directory
+//! itself. A node may have no inotify instance left (`fs.inotify.max_user_instances` is 128). Then no change
+//! is ever noticed.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -7,21 +8,21 @@ use std::path::Path;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::net::unix::pipe::Receiver;
 
-/// Bytes of events that are thrown away with one call.
+/// Bytes of events discarded with one call.
 const EVENTS_BYTES: usize = 4096;
 
 /// A watched directory.
 #[derive(Debug)]
 pub(crate) struct Notify {
-    /// An inotify instance is no pipe, and is read like one.
+    /// An inotify instance is no pipe, but is read like one.
     events: Receiver,
 }
 
 impl Notify {
-    /// Watches the directory that the path leads to now.
+    /// Watches the directory now at the path.
     ///
     /// # Errors
-    /// There is no such directory, or the kernel has no instance or watch left.
+    /// The directory does not exist, or the kernel has no instance or watch left.
     pub(crate) fn on(directory: &Path) -> io::Result<Notify> {
         let inotify = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let what = WatchFlags::CREATE
@@ -34,7 +35,7 @@ impl Notify {
         Ok(Notify { events: Receiver::from_owned_fd_unchecked(inotify)? })
     }
 
-    /// Resolves once something has changed since the last call. All changes until now count as one.
+    /// Resolves after a change since the last call. All changes until now count as one.
     pub(crate) async fn changed(&self) {
         loop {
             let taken = match self.events.readable().await {
@@ -44,13 +45,13 @@ impl Notify {
             match taken {
                 Ok(true) => return,
                 Ok(false) => {}
-                // An instance that fails is as good as none, and a poll goes on.
+                // A failing instance counts as none. The caller still polls.
                 Err(_) => return std::future::pending().await,
             }
         }
     }
 
-    /// Reads all events, and returns whether there were any.
+    /// Reads all events. Returns true if there were any.
     fn take_all(&self) -> io::Result<bool> {
         let mut any = false;
         loop {

@@ -1,18 +1,19 @@
-//! The plugin's life: it claims the kubelet's directory, serves there, registers, and begins again wherever that was undone.
+//! The plugin's life cycle: it claims the kubelet's directory, serves there and registers. If a step is
+//! undone, it repeats the step.
 //!
 //! ```text
 //!            directory there,           socket made            kubelet.sock there,
-//!            nobody's claim                                    Register answered
+//!            not yet claimed                                   Register answered
 //!  waiting ──────────────────► claimed ─────────────► serving ────────────────────► registered
 //!     ▲                         │    ▲                 │    ▲                            │
 //!     │                         │    └─────────────────┘    └────────────────────────────┤
-//!     │                         │     socket removed         kubelet.sock gone or anew,  │
-//!     └─────────────────────────┘                            nobody watches the list     │
-//!          directory gone or anew  ◄─────────────────────────────────────────────────────┘
+//!     │                         │     socket removed         kubelet.sock gone or new,   │
+//!     └─────────────────────────┘                            no watcher of the list      │
+//!          directory gone or new   ◄─────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A kubelet that starts removes the sockets of all plugins and makes its own anew. Each step is looked at again after each change of
-//! the directory and from time to time. Each reason for waiting is logged once.
+//! A starting kubelet removes the sockets of all plugins and creates its own again. Each step is checked
+//! again after each change of the directory and from time to time. Each reason for waiting is logged once.
 
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
@@ -40,31 +41,32 @@ use crate::tuning::Tuning;
 /// Name of the kubelet's socket in its directory.
 const KUBELET: &str = "kubelet.sock";
 
-/// The reason to ask a kubelet again that has taken the plugin.
+/// Reason to register again at a kubelet after a successful registration.
 const UNWATCHED: &str = "the kubelet does not watch the devices, and is asked again";
 
 /// Longest path of a unix socket, in bytes (unix(7)).
 const SOCKET_BYTES_MAX: usize = 107;
 
-/// A plugin that cannot go on.
+/// A fatal failure of the plugin.
 #[derive(Debug, thiserror::Error)]
 pub enum PluginError {
     /// The number of VMs is out of its bounds.
     #[error("a node lists 1 to {VMS_MAX} VMs, and not {0}")]
     Count(u16),
     /// The socket's path would be too long.
-    #[error("{} with a socket's name is longer than the {SOCKET_BYTES_MAX} bytes that a socket's path may have", .0.display())]
+    #[error("{} with a socket's name is longer than a socket's path may be ({SOCKET_BYTES_MAX} bytes)", .0.display())]
     TooLong(PathBuf),
-    /// The directory is another plugin's, or cannot be locked.
+    /// Another plugin holds the directory, or it cannot be locked.
     #[error(transparent)]
     Claim(#[from] ClaimError),
 }
 
-/// Serves as the node's plugin until `stop` resolves. Then the socket is removed, and the kubelet's lists end.
+/// Serves as the node's plugin until `stop` resolves. Then it removes the socket and ends the kubelet's
+/// lists.
 ///
 /// # Errors
-/// The configuration cannot be used, another plugin serves in the directory, or it cannot be locked. Everything else is
-/// waited for.
+/// The configuration is unusable, another plugin serves in the directory, or the directory cannot be locked.
+/// All other failures are retried.
 pub async fn run(config: Config, stop: impl Future<Output = ()>) -> Result<(), PluginError> {
     run_with(config, Tuning::default(), NodeProbe, stop).await
 }
@@ -85,7 +87,8 @@ pub(crate) async fn run_with(
     let mut health = Health::new(config.clone(), tuning, probe);
     let mut plugin = Plugin::new(config, tuning, health.published());
     let work = async {
-        // Another plugin is refused before it looks at anything, and the first list that a kubelet gets is right.
+        // The claim comes first, so a second plugin is refused at once. The probe comes before the first
+        // list, so that list is right.
         plugin.is_claimed().await?;
         health.look().await;
         tokio::select! {
@@ -116,19 +119,19 @@ struct Plugin {
     logged: String,
 }
 
-/// A registration that a kubelet has taken.
+/// A successful registration.
 struct Registration {
-    /// The kubelet's socket then.
+    /// The kubelet's socket at that time.
     kubelet: Identity,
-    /// Since when nobody watches the list.
+    /// Start of the time without a watcher of the list.
     unwatched: Option<Instant>,
 }
 
 /// A registration that failed.
 struct Refusal {
-    /// The kubelet's socket then.
+    /// The kubelet's socket at that time.
     kubelet: Identity,
-    /// When to try it again.
+    /// Time of the next attempt.
     again: Instant,
 }
 
@@ -149,7 +152,7 @@ impl Plugin {
         }
     }
 
-    /// Returns only with an error that ends the plugin.
+    /// Returns only on a fatal error.
     async fn keep_registered(&mut self) -> PluginError {
         let mut watchers = self.watchers.subscribe();
         loop {
@@ -172,7 +175,7 @@ impl Plugin {
         }
     }
 
-    /// Makes what is missing, as far as it can be made now. Returns how long nothing need be looked at, unless something changes.
+    /// Takes all steps possible now. Returns the time until the next check, if nothing changes before.
     async fn advance(&mut self) -> Result<Duration, PluginError> {
         if !self.is_claimed().await? || !self.is_serving().await {
             return Ok(self.tuning.poll_every);
@@ -195,7 +198,7 @@ impl Plugin {
         Ok(self.register(kubelet).await)
     }
 
-    /// Whether the directory is there and nobody else's.
+    /// Returns true if the directory exists and is claimed by this plugin.
     async fn is_claimed(&mut self) -> Result<bool, PluginError> {
         let directory = self.config.directory.clone();
         if self.claim.as_ref().is_some_and(|claim| claim.is_on(&directory)) {
@@ -215,14 +218,14 @@ impl Plugin {
                 Ok(notify) => self.notify = Some(notify),
                 Err(error) => warn!(
                     directory = %directory.display(), %error, every = ?self.tuning.poll_every,
-                    "changes are not notified, and a kubelet that starts is seen later"
+                    "changes are not notified; a starting kubelet is seen later"
                 ),
             }
         }
         Ok(true)
     }
 
-    /// Whether the plugin's socket is there and served.
+    /// Returns true if the plugin's socket exists and is served.
     async fn is_serving(&mut self) -> bool {
         if self.socket.as_ref().is_some_and(Socket::is_there) {
             return true;
@@ -233,7 +236,8 @@ impl Plugin {
             let watched = *self.watchers.borrow() > 0;
             socket.stop(self.tuning.drain).await;
             if watched {
-                // A kubelet that sees the end of the old list after the new registration takes it for the new one's.
+                // If a kubelet sees the old list's end after the new registration, it takes it for the new
+                // list's end.
                 tokio::time::sleep(self.tuning.settle).await;
             }
         }
@@ -245,7 +249,8 @@ impl Plugin {
         self.socket.is_some()
     }
 
-    /// Returns how long a registration at this kubelet can be left alone; `None` where one is to be made.
+    /// Returns the time until a registration at this kubelet needs a check. `None` if a registration is
+    /// needed now.
     fn rest_of_registration(&mut self, kubelet: Identity) -> Option<Duration> {
         let now = Instant::now();
         if let Some(refusal) = self.refusal.as_ref().filter(|refusal| refusal.kubelet == kubelet) {
@@ -273,13 +278,13 @@ impl Plugin {
         Some(rest.min(self.tuning.poll_every))
     }
 
-    /// Registers. Returns how long nothing need be looked at.
+    /// Registers. Returns the time until the next check.
     async fn register(&mut self, kubelet: Identity) -> Duration {
         let socket = self.config.directory.join(KUBELET);
         let deadline = self.tuning.register_deadline;
         match register(&socket, NAME, &self.config.resource, deadline).await {
             Ok(version) => {
-                // A kubelet that takes the plugin again and again without watching is not news.
+                // A kubelet that repeatedly accepts the plugin without watching is logged only once.
                 if self.logged != UNWATCHED {
                     let (resource, vms) = (&self.config.resource, self.config.vms);
                     info!(%resource, vms, version, "registered with the kubelet");
@@ -301,7 +306,7 @@ impl Plugin {
         }
     }
 
-    /// Gives everything back.
+    /// Releases all resources.
     async fn close(&mut self) {
         self.registration = None;
         self.notify = None;

@@ -1,10 +1,10 @@
-//! The choice of devices for a container, where the kubelet leaves it to the plugin. Pure.
+//! The choice of devices for a container, if the kubelet leaves it to the plugin. Pure.
 
 use std::collections::BTreeSet;
 
 use crate::devices::{Devices, name};
 
-/// Devices that a container may get, and how many it needs.
+/// A container's possible devices, and the number it needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice<'a> {
     /// Devices to choose from.
@@ -15,11 +15,11 @@ pub(crate) struct Choice<'a> {
     pub(crate) size: i32,
 }
 
-/// Returns the devices that must be chosen, and then the first available ones; fewer than asked for where there are no more.
-/// Devices are all alike, so the lowest numbers are taken: a short list is easily read.
+/// Returns the required devices, and then the first available ones; fewer than `size` if there are no more.
+/// Devices are all alike, so the lowest numbers are chosen: a short list is easily read.
 ///
 /// # Errors
-/// An id is not listed, or the number of devices cannot be.
+/// An id is not listed, or the number of devices is invalid.
 pub(crate) fn choose(devices: Devices, choice: Choice<'_>) -> Result<Vec<String>, String> {
     let Choice { available, must, size } = choice;
     let must = numbers(devices, must)?;
@@ -39,7 +39,7 @@ pub(crate) fn choose(devices: Devices, choice: Choice<'_>) -> Result<Vec<String>
 /// An id is not listed; the message names it.
 pub(crate) fn numbers(devices: Devices, ids: &[String]) -> Result<BTreeSet<u16>, String> {
     let number = |id: &String| {
-        // The id may be as long as a message can be.
+        // The id may be as long as a message.
         let shown = || id.chars().take(80).collect::<String>();
         devices.number(id).ok_or_else(|| format!("no device has the id {:?}", shown()))
     };

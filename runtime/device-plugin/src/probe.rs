@@ -1,16 +1,16 @@
-//! A look at what a VM needs of its node, without starting one: a KVM that answers, and available memory.
+//! A probe of the node's prerequisites for a VM, without starting one: a working KVM, and available memory.
 
 use std::ffi::CStr;
 use std::fs;
 
 use kvm_ioctls::Kvm;
 
-/// The version of KVM's interface, which has not changed since Linux 2.6.22 (Documentation/virt/kvm/api.rst, 4.1).
+/// The version of KVM's interface, unchanged since Linux 2.6.22 (Documentation/virt/kvm/api.rst, 4.1).
 const KVM_API_VERSION: i32 = 12;
 
-/// A look at the node. The looks are taken one after another, on threads that may block.
+/// A probe of the node. Probes run one after another, on threads that may block.
 pub(crate) trait Probe: Send + Sync + 'static {
-    /// Returns how many bytes of memory are available, or why no VM can run.
+    /// Returns the available memory in bytes, or the reason why no VM can run.
     fn look(&self) -> Result<u64, String>;
 }
 
@@ -27,19 +27,20 @@ impl Probe for NodeProbe {
     }
 }
 
-/// Looks whether KVM can be opened and answers.
+/// Checks that KVM can be opened and answers.
 fn kvm(path: &CStr) -> Result<(), String> {
     let shown = path.to_string_lossy();
     let kvm = Kvm::new_with_path(path).map_err(|error| format!("{shown}: {error}"))?;
     match kvm.get_api_version() {
         KVM_API_VERSION => Ok(()),
-        // A file of another kind has no such call.
+        // Files of other kinds lack this ioctl.
         ..0 => Err(format!("{shown} is no KVM")),
         version => Err(format!("{shown} speaks version {version}, not {KVM_API_VERSION}")),
     }
 }
 
-/// Returns the available memory in bytes from the text of /proc/meminfo (proc_meminfo(5)), which has it in KiB.
+/// Returns the available memory in bytes from the text of /proc/meminfo (proc_meminfo(5)). The file has it in
+/// KiB.
 fn available(meminfo: &str) -> Option<u64> {
     let value = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     value.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

@@ -1,11 +1,11 @@
-//! A registration at the kubelet's socket, in the newest version of the API that the kubelet speaks.
+//! A registration at the kubelet's socket, in the newest version of the API spoken by the kubelet.
 //!
 //! ```text
 //!  v1beta1.Registration ──unknown service──► deviceplugin.Registration, v1alpha2 ──refused──► the same, 0.1
 //! ```
 //!
-//! Kubelets answer a refusal without a code of its own, so that no reason for it can be known: version 0.1 is tried whatever
-//! was wrong with v1alpha2, and the first refusal is the one that counts.
+//! Kubelets refuse without a specific error code, so the reason stays unknown. Version 0.1 is therefore tried
+//! after any refusal of v1alpha2, and the first refusal is the one reported.
 
 use std::path::Path;
 use std::time::Duration;
@@ -27,21 +27,22 @@ pub(crate) const OPTIONS: DevicePluginOptions =
 /// The alpha versions, newest first.
 const ALPHA: [&str; 2] = ["v1alpha2", "0.1"];
 
-/// A plugin that the kubelet did not take.
+/// A failed registration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RegisterError {
-    /// Nobody answers on the kubelet's socket.
+    /// Nothing answers on the kubelet's socket.
     #[error("the kubelet does not answer: {0}")]
     Unreachable(String),
-    /// The kubelet took the call, and did not answer it in time.
+    /// The kubelet accepted the call, but did not answer in time.
     #[error("the kubelet has not answered a registration within {0:?}")]
     Hung(Duration),
-    /// The kubelet answered, with these words.
+    /// The kubelet refused with this message.
     #[error("the kubelet refused the plugin: {0}")]
     Refused(String),
 }
 
-/// Registers the plugin that serves on `endpoint`, a file's name beside the kubelet's socket. Returns the version.
+/// Registers the plugin serving on `endpoint`, the name of a file beside the kubelet's socket. Returns the
+/// version.
 ///
 /// # Errors
 /// The kubelet cannot be reached, does not answer in time, or refuses.
@@ -92,7 +93,7 @@ async fn ask(
     Err(first.expect("there is an alpha version, and its refusal was kept"))
 }
 
-/// Distinguishes the kubelet's own answers from those that the transport made up for a connection that broke.
+/// Distinguishes the kubelet's own answers from errors that the transport creates for a broken connection.
 fn failed(status: &Status) -> RegisterError {
     let broken = std::error::Error::source(status).is_some()
         || matches!(status.code(), Code::Unavailable | Code::Cancelled);

@@ -1,23 +1,23 @@
-//! The name of a resource, checked as the kubelet checks it before it takes a plugin.
+//! The name of a resource, with the kubelet's own checks before a registration.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Longest prefix with what a quota puts before it, in bytes (RFC 1123 as Kubernetes takes it).
+/// Longest prefix in bytes, including a quota's prefix (RFC 1123 as Kubernetes applies it).
 const PREFIX_BYTES_MAX: usize = 253;
 
-/// Longest name behind the prefix, in bytes.
+/// Longest name after the prefix, in bytes.
 const NAME_BYTES_MAX: usize = 63;
 
-/// Beginning of the name in a ResourceQuota, which must be a valid name, too.
+/// Prefix of the name in a ResourceQuota. The prefixed name must also be valid.
 const QUOTA: &str = "requests.";
 
-/// The name of an extended resource: a domain of one's own, a slash and a name (`IsExtendedResourceName`,
+/// The name of an extended resource: a custom domain, a slash and a name (`IsExtendedResourceName`,
 /// pkg/apis/core/v1/helper of Kubernetes).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceName(String);
 
-/// A name that no kubelet takes.
+/// A name refused by all kubelets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is no name of an extended resource: {reason}")]
 pub struct ResourceNameError {
@@ -44,7 +44,7 @@ impl FromStr for ResourceName {
     fn from_str(name: &str) -> Result<ResourceName, ResourceNameError> {
         match check(name) {
             Ok(()) => Ok(ResourceName(name.to_owned())),
-            // A name of any length can come from a command line.
+            // A command line can hold a name of any length.
             Err(reason) => Err(ResourceNameError { name: name.chars().take(80).collect(), reason }),
         }
     }
@@ -59,7 +59,7 @@ fn check(whole: &str) -> Result<(), &'static str> {
         return Err("names in kubernetes.io are Kubernetes' own");
     }
     if whole.starts_with(QUOTA) {
-        return Err("names that begin with \"requests.\" are those of quotas");
+        return Err("names beginning with \"requests.\" are reserved for quotas");
     }
     if !is_subdomain(prefix) {
         return Err("the part before the slash must be a domain of small letters, digits, '-' and '.'");
@@ -88,7 +88,8 @@ fn is_name(text: &str) -> bool {
     framed(text, |c| c.is_ascii_alphanumeric(), inner)
 }
 
-/// Whether a text is not empty, with these at both ends and those within.
+/// Returns true if a text is not empty, its first and last bytes satisfy `end`, and all bytes satisfy
+/// `inner`.
 fn framed(text: &str, end: impl Fn(u8) -> bool, inner: impl Fn(u8) -> bool) -> bool {
     let ends = [text.bytes().next(), text.bytes().next_back()];
     ends.into_iter().all(|byte| byte.is_some_and(&end)) && text.bytes().all(inner)
@@ -117,7 +118,7 @@ mod tests {
             ("podvisor.io/vm/small", "more than one slash"),
             ("kubernetes.io/vm", "Kubernetes' own"),
             ("x.kubernetes.io/vm", "Kubernetes' own"),
-            ("requests.podvisor.io/vm", "of quotas"),
+            ("requests.podvisor.io/vm", "for quotas"),
             ("/vm", "before the slash must be"),
             ("Podvisor.io/vm", "before the slash must be"),
             ("podvisor..io/vm", "before the slash must be"),

@@ -21,7 +21,7 @@ use crate::service::Answers;
 /// Name of the plugin's socket in the kubelet's directory.
 pub(crate) const NAME: &str = "podvisor-vm.sock";
 
-/// The pause after the listener failed, for example because there are no descriptors left.
+/// The pause after a listener's failure, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A served socket.
@@ -34,11 +34,11 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Makes the socket, for root alone, and serves on it. A socket that is there already is removed: the caller has the claim on
-    /// the directory, so nobody of ours serves there.
+    /// Creates the socket, for root only, and serves on it. An existing socket is removed: the caller holds
+    /// the claim on the directory, so no other plugin of ours serves there.
     ///
     /// # Errors
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     pub(crate) fn serve(
         path: &Path,
         config: Arc<Config>,
@@ -67,13 +67,13 @@ impl Socket {
         Ok(Socket { path: path.to_owned(), identity, stopping, server })
     }
 
-    /// Whether the socket is still the one that its path leads to, with a server behind it.
+    /// Returns true if the socket is still at its path, with a running server.
     pub(crate) fn is_there(&self) -> bool {
         !self.server.is_finished()
             && matches!(Identity::at(&self.path), Ok(Some(there)) if there == self.identity)
     }
 
-    /// Removes the socket if it is still there, ends the lists, and waits so long for calls to end.
+    /// Removes the socket if it is still there, ends the lists, and waits up to `drain` for calls to end.
     pub(crate) async fn stop(self, drain: Duration) {
         if self.is_there()
             && let Err(error) = fs::remove_file(&self.path)
@@ -83,13 +83,13 @@ impl Socket {
         self.stopping.send_replace(true);
         let mut server = self.server;
         if tokio::time::timeout(drain, &mut server).await.is_err() {
-            debug!("calls of a kubelet that does not end them are left");
+            debug!("a kubelet does not end its calls; they are left open");
             server.abort();
         }
     }
 }
 
-/// The kubelet's connections. A connection that cannot be accepted is logged, and the next one is waited for.
+/// The kubelet's connections. If one cannot be accepted, the failure is logged and the next one is awaited.
 fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<UnixStream>> {
     stream::unfold(listener, async |listener| {
         loop {

@@ -1,31 +1,36 @@
-//! Waits and bounds of the plugin's tasks. Tests have shorter ones.
+//! Delays and bounds of the plugin's tasks. Tests use shorter ones.
 
 use std::time::Duration;
 
-/// How long things may take, and how often they are tried.
+/// Time limits and intervals.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tuning {
-    /// Between two looks at KVM and memory. A scheduler acts on a node's status that the kubelet sends every 10 s at most.
+    /// Interval between two probes of KVM and memory. A scheduler acts on a node's status, sent by the
+    /// kubelet every 10 s at most.
     pub(crate) look_every: Duration,
-    /// For one look, and for the kubelet's list of holders: both are read from memory.
+    /// Time limit for one probe, and for the kubelet's list of holders. Both are read from memory.
     pub(crate) look_deadline: Duration,
-    /// Between two looks at the directory where no change is notified: a kubelet that starts is seen this late at worst.
+    /// Interval between two checks of the directory without notification. It is the longest delay in noticing
+    /// a kubelet's start.
     pub(crate) poll_every: Duration,
-    /// Whether changes of the directory are notified.
+    /// True if changes of the directory are notified.
     pub(crate) notify: bool,
-    /// Pause after a change of the directory. A kubelet that starts removes sockets and makes its own in one go.
+    /// Pause after a change of the directory. A starting kubelet removes sockets and creates its own in one
+    /// go.
     pub(crate) settle: Duration,
-    /// For a registration. The kubelet itself waits 10 s for its connection to the plugin, within the call.
+    /// Time limit for a registration. The kubelet itself waits 10 s for its connection to the plugin, within
+    /// the call.
     pub(crate) register_deadline: Duration,
-    /// Before the next attempt at a kubelet that does not answer; doubled each time.
+    /// Pause before the next attempt at an unresponsive kubelet, doubled each time.
     pub(crate) retry_first: Duration,
-    /// The longest pause before an attempt at a kubelet that does not answer.
+    /// Longest pause before an attempt at an unresponsive kubelet.
     pub(crate) retry_max: Duration,
-    /// Before the next attempt at a kubelet that refused: its reason (a name, a version) seldom goes away by itself.
+    /// Pause before the next attempt after a refusal. Its reason (a name, a version) seldom goes away by
+    /// itself.
     pub(crate) refused_retry: Duration,
-    /// How long a registered plugin may go without a watching kubelet, before it registers again.
+    /// How long a registered plugin may be without a watching kubelet before it registers again.
     pub(crate) unwatched: Duration,
-    /// How long the server may take to end its calls.
+    /// Time limit for the server to end its calls.
     pub(crate) drain: Duration,
 }
 

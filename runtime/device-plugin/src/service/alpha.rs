@@ -1,5 +1,5 @@
-//! The alpha versions of the API, as kubelets 1.8 (version 0.1) and 1.9 (v1alpha2) ask it. Both have one package on the wire, and
-//! so one service here. The answers to Allocate differ between them, but not where nothing is in the answer.
+//! The alpha versions of the API, for kubelets 1.8 (version 0.1) and 1.9 (v1alpha2). Both share one package
+//! on the wire, and so one service here. Their answers to Allocate differ, but not empty ones.
 
 use proto_device_plugin::v1alpha2::device_plugin_server::DevicePlugin;
 use proto_device_plugin::v1alpha2::{AllocateRequest, AllocateResponse, Device, Empty, ListAndWatchResponse};

@@ -1,5 +1,5 @@
-//! A watched list: sent at once, and again after each change. A watcher that does not read costs one list: what changes
-//! meanwhile is in the next one it takes.
+//! A watched list, sent at once and after each change. A watcher that does not read costs only one list: the
+//! next one it takes holds all later changes.
 
 use futures::{Stream, stream};
 use tokio::sync::watch;
@@ -7,14 +7,14 @@ use tonic::Status;
 
 use crate::devices::{Devices, Usable};
 
-/// A place among those who watch, given back when dropped.
+/// A place among the watchers, given back when dropped.
 #[derive(Debug)]
 pub(super) struct Watcher {
     watchers: watch::Sender<usize>,
 }
 
 impl Watcher {
-    /// Takes a place; `None` where so many watch already.
+    /// Takes a place. `None` if there are `max` watchers already.
     pub(super) fn new(watchers: &watch::Sender<usize>, max: usize) -> Option<Watcher> {
         let taken = watchers.send_if_modified(|count| {
             let free = *count < max;
@@ -43,7 +43,7 @@ pub(super) fn lists<L>(
     stream::unfold((usable, stopping, watcher), move |(mut usable, mut stopping, watcher)| async move {
         let next = tokio::select! {
             biased;
-            // An error means that the server has gone, which is an end as well.
+            // An error means a vanished server. The list ends then, too.
             _ = stopping.wait_for(|stopping| *stopping) => None,
             changed = usable.changed() => changed.ok(),
         };

@@ -1,4 +1,4 @@
-//! The plugin's side of the API, the same for every version of it: [`v1beta1`] and [`alpha`] only convert.
+//! The plugin's side of the API, the same for every version. [`v1beta1`] and [`alpha`] only convert.
 
 mod alpha;
 mod list;
@@ -19,13 +19,14 @@ use crate::Config;
 use crate::devices::{Devices, Usable, name};
 use crate::preferred::{Choice, choose, numbers};
 
-/// Longest request in bytes. A request that names all devices has some 10 KiB for each container.
+/// Longest request in bytes. A request for all devices has some 10 KiB for each container.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// Lists that are watched at one time: a kubelet's, and one of a kubelet before whose end is not seen yet.
+/// Most watched lists at one time: one of the kubelet's, and those of earlier kubelets if their end is not
+/// noticed yet.
 const WATCHERS_MAX: usize = 8;
 
-/// Calls that one client may have open at one time on a connection.
+/// Most open calls of one client at one time on a connection.
 const CALLS_MAX: u32 = 64;
 
 /// Lists of devices, one after each change.
@@ -36,14 +37,14 @@ type Lists<L> = Pin<Box<dyn Stream<Item = Result<L, Status>> + Send>>;
 pub(crate) struct Answers {
     pub(crate) config: Arc<Config>,
     pub(crate) usable: watch::Receiver<Usable>,
-    /// Number of lists that are watched.
+    /// Number of watched lists.
     pub(crate) watchers: watch::Sender<usize>,
-    /// Set when the socket goes: lists end then.
+    /// Set when the socket is removed. Lists end then.
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
 impl Answers {
-    /// Both versions' services, on one server: their packages on the wire differ.
+    /// Both versions' services, on one server. Their packages on the wire differ.
     pub(crate) fn services(self) -> Router {
         let alpha = AlphaServer::new(self.clone()).max_decoding_message_size(REQUEST_BYTES_MAX);
         let beta = BetaServer::new(self).max_decoding_message_size(REQUEST_BYTES_MAX);
@@ -54,7 +55,7 @@ impl Answers {
         Devices { count: self.config.vms }
     }
 
-    /// Returns the devices of one container as they are listed, in order.
+    /// Returns the devices of one container by their listed ids, in order.
     fn allocated(&self, ids: &[String]) -> Result<String, Status> {
         let numbers = numbers(self.devices(), ids).map_err(|error| self.refused(&error))?;
         Ok(numbers.into_iter().map(name).collect::<Vec<_>>().join(","))
@@ -76,7 +77,7 @@ impl Answers {
     }
 }
 
-/// Returns the kubelet's word for a device that can be used, or that cannot be (`constants.go` of every version).
+/// Returns the kubelet's word for a device's health (`constants.go` of every version).
 fn health(usable: bool) -> &'static str {
     if usable { "Healthy" } else { "Unhealthy" }
 }

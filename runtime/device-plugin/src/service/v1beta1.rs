@@ -1,4 +1,4 @@
-//! The API v1beta1, as kubelets since 1.10 ask it.
+//! The API v1beta1, for kubelets since 1.10.
 
 use std::collections::BTreeMap;
 
@@ -48,7 +48,7 @@ impl DevicePlugin for Answers {
         Ok(Response::new(PreferredAllocationResponse { container_responses }))
     }
 
-    /// A container needs nothing to be in a VM. The annotation names its places, for people.
+    /// A container needs nothing to be in a VM. The annotation names its devices, for people.
     async fn allocate(
         &self,
         request: Request<AllocateRequest>,
@@ -67,7 +67,7 @@ impl DevicePlugin for Answers {
         &self,
         _: Request<PreStartContainerRequest>,
     ) -> Result<Response<PreStartContainerResponse>, Status> {
-        // Not asked for in the options, and nothing to be done.
+        // Not requested in the options, so there is nothing to do.
         Ok(Response::new(PreStartContainerResponse {}))
     }
 }
