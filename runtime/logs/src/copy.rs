@@ -1,5 +1,5 @@
-//! Copies one output stream to a log file: read, split, write, acknowledge; one write per chunk read. Owns that
-//! order; lines are made by `line.rs` and written by `file.rs`.
+//! Copies one output stream to a log file: read, split, write, acknowledge, with one write per chunk read.
+//! Owns this order. `line.rs` makes the lines, and `file.rs` writes them.
 
 use std::{future::Future, io};
 
@@ -8,21 +8,21 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::file::LogFile;
 use crate::line::{LineSplitter, LogStream};
 
-/// Bytes read at once. Large enough that a write's cost does not show, and a bound on what one stream holds:
-/// of a chunk of newlines alone, each becomes a line of some 45 bytes.
+/// Bytes read at once. It is large enough to make a write's cost negligible. It also bounds the memory of one
+/// stream: in a chunk of newlines only, each byte becomes a line of some 45 bytes.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Copies `reader` to `log` until its end, and returns how many bytes came.
+/// Copies `reader` to `log` until its end. Returns the number of bytes read.
 ///
-/// After each write, `acknowledge` is called with how many bytes of the stream, counted from where this copy
-/// began, are in the log (or were dropped because it could not be written). Bytes that still wait for
-/// their newline are not among them, so a copy that breaks off can be continued from the last
-/// acknowledgement without losing or doubling anything. At the end of the stream they are written as a
-/// partial line and acknowledged. (A copy that is dropped or killed between a write and its acknowledgement
-/// has written that one chunk, and the next copy will write it again.)
+/// After each write, it calls `acknowledge` with the number of bytes in the log, or dropped after a failed
+/// write. They are counted from the beginning of this copy. Bytes still waiting for their newline are not
+/// included, so a later copy can continue from the last acknowledgement without losing or doubling anything.
+/// At the end of the stream they are written as a partial line and acknowledged. (If a copy is dropped or
+/// killed between a write and its acknowledgement, its chunk is in the log already, and the next copy writes
+/// it again.)
 ///
 /// # Errors
-/// If reading fails. Bytes that still waited for their newline are then neither written nor acknowledged.
+/// If reading fails. Bytes still waiting for their newline are then neither written nor acknowledged.
 pub async fn copy<R, A, F>(
     mut reader: R,
     stream: LogStream,

@@ -1,4 +1,4 @@
-//! Bytes of output, counted for those who watch the node.
+//! Metrics of the bytes of containers' output.
 
 use std::sync::LazyLock;
 
@@ -19,13 +19,13 @@ static DROPPED: LazyLock<IntCounter> = LazyLock::new(|| {
     .expect(ONCE)
 });
 
-/// Makes the counters of all logs known with their zeros: an alert on an increase needs the value before the first.
+/// Registers the counters of all logs at zero. An alert on an increase needs the value before the first.
 pub fn register_counters() {
     LazyLock::force(&WRITTEN);
     LazyLock::force(&DROPPED);
 }
 
-/// Counts one write: so many bytes are in the file, and so many are lost.
+/// Counts one write: bytes in the file, and lost bytes.
 pub(crate) fn wrote(kept: usize, dropped: usize) {
     WRITTEN.inc_by(kept as u64);
     DROPPED.inc_by(dropped as u64);

@@ -4,11 +4,11 @@
 //!   Good ──write fails──► Failing: lines are dropped and counted ──write succeeds──► Good
 //! ```
 //!
-//! One thread at a time works on a file: those who come meanwhile wait without one, so that a disk that hangs takes one
-//! thread of the pool for each log.
+//! One thread at a time works on a file. Other callers wait without a thread, so a hanging disk takes only
+//! one thread of the pool for each log.
 //!
-//! A failing file is tried again with every chunk, so logging resumes by itself when there is room. The part
-//! of a line that a failed write left is cut off, so that the next write begins at a line's start.
+//! Each chunk tries a failing file again, so logging resumes by itself when there is room. A failed write may
+//! leave a part of a line. It is cut off, so that the next write begins at a line's start.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -25,20 +25,20 @@ use tokio::sync::Mutex;
 
 use crate::counters;
 
-/// Bytes at the end of a file among which its last whole line ends: more than the longest line has.
+/// Bytes at the end of a file with the end of its last whole line among them: more than the longest line.
 const TAIL_BYTES: u64 = 64 << 10;
 
-/// Least time between two reports of one file's failure in the daemon's own log.
+/// Shortest interval between two reports of one file's failure in the daemon's own log.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 
-/// One container's log, shared by the copiers of its streams. Clones are the same file.
+/// One container's log, shared by the copiers of its streams. Clones share the file.
 #[derive(Clone, Debug)]
 pub struct LogFile(Option<Arc<Shared>>);
 
 #[derive(Debug)]
 struct Shared {
     path: Arc<Path>,
-    /// Held by the thread that works on the file, or by who waits for one.
+    /// Held by the file's working thread, or while waiting for a thread.
     open: Arc<Mutex<Open>>,
     pool: Pool,
 }
@@ -46,9 +46,9 @@ struct Shared {
 /// The file and the state of writing to it. Locked for one chunk of whole lines at a time.
 #[derive(Debug, Default)]
 struct Open {
-    /// The file; `None` until it is written to, where it was found and not made.
+    /// The file. `None` for a log of an earlier daemon until the first write.
     file: Option<File>,
-    /// Whether the file ends within a line that could not be cut off.
+    /// True if the file ends within a line and could not be cut.
     torn: bool,
     dropped: u64,
     failing: bool,
@@ -56,38 +56,39 @@ struct Open {
 }
 
 impl LogFile {
-    /// Opens the file for appending; made with mode 0640, and its folders too, where absent. The pool's threads work on
-    /// the file, now and later.
+    /// Opens the file for appending. Creates it with mode 0640, and missing folders too. All work on the file
+    /// runs on the pool's threads.
     ///
     /// # Errors
-    /// If it cannot be opened or made.
+    /// If it cannot be opened or created.
     pub async fn open(path: &Path, pool: &Pool) -> io::Result<LogFile> {
         let log = LogFile::found(path, pool);
         log.work(Open::open).await?;
         Ok(log)
     }
 
-    /// The log of a container that an earlier daemon wrote to. The file is opened by the first line: where that fails,
+    /// The log of a container started by an earlier daemon. The first line opens the file. If that fails,
     /// lines are dropped and counted as on a full disk.
     #[must_use]
     pub fn found(path: &Path, pool: &Pool) -> LogFile {
         LogFile(Some(Arc::new(Shared { path: path.into(), open: Arc::default(), pool: pool.clone() })))
     }
 
-    /// Opens a log that was found, before anybody moves its file away: an unfinished line at the file's end is cut off
-    /// now. A failure is the next line's to report.
+    /// Opens a log of an earlier daemon before its file is moved away, and cuts off an unfinished line at its
+    /// end. The next line reports any failure.
     pub async fn mend(&self) {
         let _ = self.work(Open::open).await;
     }
 
-    /// A log for containers without a log path: everything is taken and nothing kept.
+    /// A log for containers without a log path: it discards all lines.
     #[must_use]
     pub fn discard() -> LogFile {
         LogFile(None)
     }
 
-    /// Opens the path again, after somebody moved the file away. When this returns, the new file exists and
-    /// nothing more is written to the old one. No line is lost or torn: each is in the old file or in the new.
+    /// Opens the path again, after the file was moved away. When this returns, the new file exists and
+    /// nothing more is written to the old one. No line is lost or torn: each is in the old file or in the
+    /// new.
     ///
     /// # Errors
     /// If the path cannot be opened; the old file then stays in use.
@@ -100,8 +101,8 @@ impl LogFile {
         .await
     }
 
-    /// Appends whole lines and returns the emptied buffer. Lines that cannot be written are counted, and the
-    /// failure is logged here: a full disk is no failure of the container.
+    /// Appends whole lines and returns the emptied buffer. Lines are counted if they cannot be written, and
+    /// the failure is logged here: a full disk is no failure of the container.
     pub(crate) async fn append(&self, mut lines: Vec<u8>) -> Vec<u8> {
         if self.0.is_none() || lines.is_empty() {
             lines.clear();
@@ -112,12 +113,12 @@ impl LogFile {
             lines.clear();
             Ok(lines)
         };
-        // The job cannot panic or be cancelled, short of the runtime's own end.
+        // The job never panics, and is only cancelled when the runtime ends.
         self.work(append).await.unwrap_or_default()
     }
 
-    /// Runs work on the file, on a thread of the pool: waits for those who came before, then for a thread. A panic while
-    /// writing leaves a file as any failed write does.
+    /// Runs work on the file, on a thread of the pool. It waits for earlier callers, then for a thread. A
+    /// panic while writing leaves the file as any failed write does.
     async fn work<T: Default + Send + 'static>(
         &self,
         work: impl FnOnce(&mut Open, &Path) -> io::Result<T> + Send + 'static,
@@ -155,8 +156,8 @@ impl Open {
         }
     }
 
-    /// Opens the file, where it is not open, and cuts the unfinished line off its end: a daemon that is killed within a
-    /// write leaves one, and the line comes again from the agent, whole.
+    /// Opens the file if it is not open, and cuts the unfinished line off its end. A daemon killed during a
+    /// write leaves one, and the agent sends the whole line again.
     fn open(&mut self, path: &Path) -> io::Result<()> {
         if self.file.is_some() {
             return Ok(());
@@ -167,7 +168,7 @@ impl Open {
         Ok(())
     }
 
-    /// Writes as much as the file takes, and returns how much that was.
+    /// Writes as much as possible, and returns the number of bytes written.
     fn write(&mut self, lines: &[u8]) -> (usize, io::Result<()>) {
         let Some(file) = &mut self.file else { return (0, Err(io::ErrorKind::NotFound.into())) };
         if self.torn {
@@ -191,7 +192,7 @@ impl Open {
         (written, Ok(()))
     }
 
-    /// Cuts the unfinished line off the end of the file, and returns how much of `written` stays.
+    /// Cuts the unfinished line off the end of the file. Returns the number of bytes of `written` to keep.
     fn cut_to_whole_lines(&mut self, written: &[u8]) -> usize {
         let whole = written.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let rest = (written.len() - whole) as u64;
@@ -212,7 +213,8 @@ fn cut_torn_line(file: &File, path: &Path) -> io::Result<()> {
     let length = metadata.len();
     let start = length.saturating_sub(TAIL_BYTES);
     let mut tail = vec![0; usize::try_from(length - start).unwrap_or_default()];
-    // Opened anew: the log itself is open for writing alone, and may be written by who may not read it.
+    // Opened a second time: the log itself is open only for writing, and its writer may lack permission to
+    // read.
     File::open(path)?.read_exact_at(&mut tail, start)?;
     let whole = match tail.iter().rposition(|byte| *byte == b'\n') {
         Some(at) => start + at as u64 + 1,
@@ -246,7 +248,8 @@ mod tests {
         Pool::new("logs", 1)
     }
 
-    /// Makes a pipe without a reader, as a file on a disk that hangs: opening it to write waits for a reader.
+    /// Creates a pipe without a reader, like a file on a hanging disk: opening it for writing waits for a
+    /// reader.
     fn hang(path: &Path) {
         nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     }
@@ -258,7 +261,7 @@ mod tests {
         hang(&hung);
         let pool = Pool::new("logs", 2);
         let log = LogFile::found(&hung, &pool);
-        // Both streams, and a kubelet that rotates the log and comes again.
+        // Both streams, and a kubelet that rotates the log twice.
         let calls: Vec<_> = (0..4)
             .map(|number| {
                 let log = log.clone();
@@ -297,7 +300,7 @@ mod tests {
             log.append(b"two\n".to_vec()).await;
             assert_eq!(fs::read_to_string(&path).unwrap(), format!("{whole}two\n"));
         }
-        // No line of a log is as long: the bytes are somebody else's, and stay.
+        // No line of a log is as long. The bytes come from another program, and stay.
         let long = "x".repeat(70 << 10);
         fs::write(&path, &long).unwrap();
         LogFile::open(&path, &pool()).await.unwrap().append(b"two\n".to_vec()).await;

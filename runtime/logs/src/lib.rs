@@ -1,9 +1,9 @@
-//! Containers' output as CRI log files. Where to read on: `copy.rs` (the loop), `line.rs` (the format), `file.rs`
-//! (the file, rotation and failures).
+//! Containers' output as CRI log files. See `copy.rs` for the loop, `line.rs` for the format, and `file.rs`
+//! for the file, rotation and failures.
 //!
-//! [`copy`] takes one output stream of a container to its [`LogFile`] line by line and reports
-//! after each write how much has arrived, so that the agent may forget it. A log that cannot be written
-//! never stops a container: what does not fit is counted and dropped, and writing resumes by itself.
+//! [`copy`] takes one output stream of a container to its [`LogFile`] line by line. After each write it
+//! reports the progress, so that the agent may discard the bytes. A failing log never stops a container:
+//! lines without room are counted and dropped, and writing resumes by itself.
 //!
 //! The format is the CRI's: `<RFC 3339, nanoseconds> <stdout|stderr> <P|F> <content>\n`. This crate never
 //! reads a log, never deletes one, and knows nothing of pods.

@@ -1,13 +1,13 @@
 //! Splits a byte stream into CRI log lines. Owns the lines' form; pure: no clock, no file.
 //!
 //! ```text
-//!   pending: the bytes of the present line so far, at most 16 KiB
+//!   pending: the bytes of the current line so far, at most 16 KiB
 //!     '\n'                   → pending as F, whole or the end of a split line
 //!     a byte beyond 16 KiB   → pending as P, and the byte begins the next fragment
 //!     end of the stream      → pending as P, if there is any
 //! ```
 
-/// The longest content of one line; a longer one is split. The kubelet reads lines of this size.
+/// Longest content of one line. Longer ones are split. The kubelet reads lines of this size.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
 /// An output of a container. A terminal's output is stdout.
@@ -47,11 +47,11 @@ impl LineSplitter {
         Self { stream, pending: Vec::new(), max, emitted: 0 }
     }
 
-    /// Takes the stream's next bytes and appends every line that is now complete, or too long, to `lines`.
+    /// Takes the stream's next bytes. Appends each complete or overlong line to `lines`.
     pub(crate) fn push(&mut self, mut bytes: &[u8], timestamp: &str, lines: &mut Vec<u8>) {
         while !bytes.is_empty() {
             let room = self.max - self.pending.len();
-            // One more than fits: a newline right after a full line still ends it.
+            // One byte more than fits: a newline right after a full line still ends it.
             let seen = &bytes[..bytes.len().min(room + 1)];
             if let Some(end) = seen.iter().position(|byte| *byte == b'\n') {
                 self.emit(&bytes[..end], b'F', timestamp, lines);
@@ -67,14 +67,14 @@ impl LineSplitter {
         }
     }
 
-    /// Ends the stream: appends what is left, which no newline ended, as a partial line.
+    /// Ends the stream. Appends the rest without a newline as a partial line.
     pub(crate) fn finish(&mut self, timestamp: &str, lines: &mut Vec<u8>) {
         if !self.pending.is_empty() {
             self.emit(&[], b'P', timestamp, lines);
         }
     }
 
-    /// Bytes of the stream that are in the lines emitted so far, newlines included.
+    /// Bytes of the stream in the emitted lines, newlines included.
     pub(crate) fn emitted(&self) -> u64 {
         self.emitted
     }
@@ -188,7 +188,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(&output, &input);
-            // The same bytes give the same lines however they are cut.
+            // The same bytes give the same lines, regardless of the pieces.
             prop_assert_eq!(lines, split(max, &[&input]));
         }
     }

@@ -1,21 +1,21 @@
-//! Changes that belong together. Owns their encoding; never touches the disk, which `store.rs` does.
+//! Changes committed together. Owns their encoding. Only `store.rs` touches the disk.
 
 use serde::Serialize;
 
 use crate::error::StoreError;
 use crate::table::Table;
 
-/// Changes, in order, of which all are committed or none.
+/// Changes in order, committed all or not at all.
 #[derive(Debug, Default)]
 #[must_use = "a batch changes nothing until it is committed"]
 pub struct Batch {
     pub(crate) changes: Vec<(Table, String, Option<Vec<u8>>)>,
-    /// The batch's place among all changes of its store, once it has one.
+    /// The batch's position among all changes of its store. `None` until stamped.
     pub(crate) place: Option<u64>,
 }
 
 impl Batch {
-    /// No changes.
+    /// Creates a batch without changes.
     pub fn new() -> Self {
         Batch::default()
     }
@@ -31,7 +31,7 @@ impl Batch {
         Ok(self)
     }
 
-    /// Removes a value; an absent one is no error.
+    /// Removes a value. An absent one is no error.
     pub fn delete(mut self, table: Table, key: &str) -> Self {
         self.changes.push((table, key.to_owned(), None));
         self

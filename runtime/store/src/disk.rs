@@ -1,4 +1,4 @@
-//! The store's file as the database writes to it, with the disk's blocks taken ahead of need.
+//! The store's file as written by the database, with disk blocks allocated in advance.
 //!
 //! ```text
 //!   ├──────── the file ────────┤┄┄┄┄┄┄┄ reserved for its growth ┄┄┄┄┄┄┄┤
@@ -6,8 +6,8 @@
 //!        needs no room               database can double on a full disk
 //! ```
 //!
-//! So a commit needs no room of the disk, and what frees a full disk can be written down on it. Locks, reads and writes
-//! are the database's own.
+//! So a commit needs no free disk space, and the store can record the changes that free a full disk. Locks,
+//! reads and writes are the database's own.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -22,7 +22,7 @@ use rustix::io::Errno;
 /// Bytes reserved beyond twice the file's length: for the first growth of a small file.
 const RESERVED_BYTES_MIN: u64 = 1 << 20;
 
-/// The database's own file, and a second handle of it to allocate by.
+/// The database's own file, and a second handle for allocation.
 #[derive(Debug)]
 struct Disk {
     backend: FileBackend,
@@ -37,7 +37,7 @@ pub(crate) fn open(path: &Path) -> Result<Database, redb::Error> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the file is empty").into());
     }
     if let Err(error) = allocate(&file, FallocateFlags::empty(), length) {
-        // The file may have been made elsewhere; on a full disk it is used as it is.
+        // The file may come from elsewhere. On a full disk it is used as it is.
         tracing::debug!(path = %path.display(), %error, "the store's file keeps its holes");
     }
     reserve(&file, length);
@@ -54,7 +54,7 @@ pub(crate) fn open_copy(path: &Path) -> Result<Database, redb::Error> {
     Ok(Builder::new().create_with_backend(memory)?)
 }
 
-/// Reserves blocks beyond the file's end. On a full disk there are none to be had, and what was reserved stays.
+/// Reserves blocks beyond the file's end. On a full disk this fails, and earlier reservations stay.
 fn reserve(file: &File, length: u64) {
     let wanted = length.saturating_mul(2).saturating_add(RESERVED_BYTES_MIN);
     if let Err(error) = allocate(file, FallocateFlags::KEEP_SIZE, wanted) {
@@ -64,7 +64,7 @@ fn reserve(file: &File, length: u64) {
 
 fn allocate(file: &File, flags: FallocateFlags, length: u64) -> io::Result<()> {
     match fallocate(file, flags, 0, length) {
-        // A file system that cannot allocate ahead finds its room when it writes.
+        // A file system without preallocation allocates on each write.
         Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
         Err(error) => Err(error.into()),
     }
@@ -84,7 +84,7 @@ impl StorageBackend for Disk {
             allocate(&self.file, FallocateFlags::empty(), length)?;
         }
         self.backend.set_len(length)?;
-        // A file that was cut shorter has lost what was reserved.
+        // Truncating the file has released the reservation.
         reserve(&self.file, length);
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Failures of the store. Owns messages only.
+//! Failures of the store. Only messages.
 
 use std::path::PathBuf;
 
@@ -23,10 +23,10 @@ pub enum StoreError {
         path: PathBuf,
         /// The version in the file.
         found: u64,
-        /// The newest version that this Podvisor reads.
+        /// The newest version supported by this Podvisor.
         known: u64,
     },
-    /// A value that cannot be parsed.
+    /// A value cannot be parsed.
     #[error("the store's table {table} holds an unreadable value under {key:?}")]
     Corrupt {
         /// Table.
@@ -36,7 +36,7 @@ pub enum StoreError {
         /// The parser's error.
         source: serde_json::Error,
     },
-    /// A value that cannot be written as JSON.
+    /// A value cannot be encoded as JSON.
     #[error("the value for {key:?} in the store's table {table} cannot be written")]
     Unwritable {
         /// Table.

@@ -1,9 +1,9 @@
 //! Records and statuses on disk: one redb file, values as JSON.
 //!
-//! A *record* says what was asked for and never changes; a *status* says how far the work is. The values'
-//! meaning is the caller's: only an upgrade of the schema (`schema.rs`) ever looks into them. A commit is
-//! on disk when [`Store::commit`] returns, all of it or nothing. A store whose disk fails is opened again by the next
-//! call, and a value that cannot be read keeps no other from being read. Where to read on: `store.rs`.
+//! A *record* holds a request and never changes; a *status* holds the progress of the work. The values'
+//! meaning is the caller's: only an upgrade of the schema (`schema.rs`) ever looks into them. A commit is on
+//! disk when [`Store::commit`] returns, all of it or nothing. After a disk failure the next call opens the
+//! store again. An unreadable value does not prevent reading the others. Next: `store.rs`.
 
 #![forbid(unsafe_code)]
 

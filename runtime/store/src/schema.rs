@@ -1,7 +1,7 @@
-//! The schema's version, and the way from one to the next.
+//! The schema's version, and the upgrades from one to the next.
 //!
-//! To change what is stored: raise [`SCHEMA_VERSION`] and add a step to [`UPGRADES`]; the step runs once,
-//! in the same transaction that writes the new version.
+//! To change the stored form, raise [`SCHEMA_VERSION`] and add a step to [`UPGRADES`]. The step runs once, in
+//! the transaction writing the new version.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 use crate::error::{StoreError, reading, writing};
 use crate::table::Table;
 
-/// Version that this code writes, and the newest that it reads.
+/// Version written by this code, and the newest it can read.
 pub const SCHEMA_VERSION: u64 = 2;
 
-/// Bytes of a VM's memory that version 1 reckoned for the kernel and the agent where no overhead was sent.
+/// VM memory in bytes that version 1 assumed for the kernel and the agent if no overhead was sent.
 const GUEST_OVERHEAD_V1: u64 = 48 << 20;
 
 const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
@@ -23,11 +23,11 @@ const VERSION_KEY: &str = "schema_version";
 /// A step from one version to the next.
 type Upgrade = fn(&WriteTransaction) -> Result<(), StoreError>;
 
-/// Step `i` leads from version `i + 1` to `i + 2`.
+/// Step `i` upgrades from version `i + 1` to `i + 2`.
 const UPGRADES: [Upgrade; SCHEMA_VERSION as usize - 1] = [sizes_become_bounds];
 
-/// Whether the file is of this version already, so that opening it need not write: a full disk is no reason not to
-/// start.
+/// Returns true if the file has this version already. Then opening it needs no write, so the daemon can start
+/// with a full disk.
 pub(crate) fn is_current(database: &Database) -> Result<bool, StoreError> {
     let transaction = database.begin_read().map_err(reading)?;
     let meta = match transaction.open_table(META) {
@@ -39,7 +39,7 @@ pub(crate) fn is_current(database: &Database) -> Result<bool, StoreError> {
     Ok(found == Some(SCHEMA_VERSION))
 }
 
-/// Makes the tables, refuses a newer file, upgrades an older one.
+/// Creates the tables, refuses a newer file, upgrades an older one.
 pub(crate) fn prepare(path: &Path, transaction: &WriteTransaction) -> Result<(), StoreError> {
     for table in Table::ALL {
         transaction.open_table(table.definition()).map_err(writing)?;
@@ -58,13 +58,13 @@ pub(crate) fn prepare(path: &Path, transaction: &WriteTransaction) -> Result<(),
     Ok(())
 }
 
-/// Leads to version 2: a pod's VM had one `size`; now it has `bounds`, and a VM of version 1 cannot grow.
+/// Upgrades to version 2: a pod's VM had one `size`; now it has `bounds`. A VM of version 1 cannot grow.
 fn sizes_become_bounds(transaction: &WriteTransaction) -> Result<(), StoreError> {
     let mut records = transaction.open_table(Table::PodRecords.definition()).map_err(writing)?;
     let mut changed = Vec::new();
     for entry in records.iter().map_err(writing)? {
         let (key, value) = entry.map_err(writing)?;
-        // A value that is no record is reported by its reader, with its key.
+        // The reader reports an invalid record, with its key.
         let Ok(Value::Object(mut record)) = serde_json::from_slice(value.value()) else { continue };
         if let Some(size) = record.remove("size") {
             let memory = size["memory_bytes"].as_u64().unwrap_or_default();

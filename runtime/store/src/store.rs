@@ -1,13 +1,13 @@
-//! The store itself: one file, opened by one process. Owns transactions, and what waits for a disk that takes no
-//! changes; the form of the file is `schema.rs`'s.
+//! The store itself: one file, opened by one process. Owns transactions, and changes waiting for a failing
+//! disk. `schema.rs` owns the form of the file.
 //!
 //! ```text
-//!   open ──a transaction fails──► closed ──next call──► open        (redb refuses everything after one failed write)
-//!   keep ──► kept in memory ──next commit that succeeds──► on disk
+//!   open ──a transaction fails──► closed ──next call──► open        (redb refuses all after a failed write)
+//!   keep ──► kept in memory ──next successful commit──► on disk
 //! ```
 //!
-//! There are two locks: the database's is held over calls of the disk, and that of what is kept for moments only, so that
-//! a disk that hangs keeps nobody from keeping.
+//! There are two locks. The database's lock is held during disk I/O. The lock of the kept changes is held
+//! only briefly, so a hanging disk does not block [`keep`](Store::keep).
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -27,10 +27,10 @@ use crate::error::{StoreError, reading, writing};
 use crate::schema;
 use crate::table::{QUARANTINE, Table};
 
-/// A way to open the database again.
+/// A function to reopen the database.
 type Opener = dyn Fn(&Path) -> Result<Database, redb::Error> + Send + Sync;
 
-/// An open store. Cheap to clone. Calls block on the disk and are not for an async thread, but for
+/// An open store. Cheap to clone. Calls block on the disk and are not for an async thread, except
 /// [`keep`](Store::keep) and [`has_kept`](Store::has_kept).
 #[derive(Clone)]
 pub struct Store(Arc<Shared>);
@@ -38,23 +38,23 @@ pub struct Store(Arc<Shared>);
 struct Shared {
     path: PathBuf,
     opener: Box<Opener>,
-    /// The open database; `None` after a failure, until the next call. Held over calls of the disk.
+    /// The open database. `None` after a failure, until the next call. Held during disk I/O.
     database: Mutex<Option<Database>>,
-    /// Changes that stand and are not on disk. Taken after the database's lock, and held for moments.
+    /// Accepted changes not yet on disk. Locked after the database's lock, and only briefly.
     kept: Mutex<Changes>,
-    /// The next change's place among all.
+    /// The next change's position among all.
     next_place: AtomicU64,
 }
 
-/// At most one change for each key, the latest, with its place among all.
+/// At most one change for each key, the latest, with its position among all.
 type Changes = BTreeMap<(Table, String), (u64, Option<Vec<u8>>)>;
 
 /// The values of a table, each with its key, in the keys' order.
 #[derive(Debug)]
 pub struct Listing<T> {
-    /// The values that could be read.
+    /// The readable values.
     pub values: Vec<(String, T)>,
-    /// Why each of the others could not, with its key.
+    /// The keys of the unreadable values, each with its error.
     pub unreadable: Vec<(String, StoreError)>,
 }
 
@@ -65,13 +65,13 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the file, or makes it. A second process is refused while one has it open.
+    /// Opens the file, or creates it. A second process is refused while one has it open.
     pub fn open(path: &Path) -> Result<Store, StoreError> {
         Store::open_by(path, Box::new(crate::disk::open))
     }
 
-    /// Opens a copy of the file in memory, for whoever only looks at a store that nobody uses. `None` where there is no
-    /// file. The file is not changed, not even to undo what a killed process left half done.
+    /// Opens a copy of the file in memory, to inspect a store not in use. `None` if there is no file. The
+    /// file is not changed, not even to undo a killed process's unfinished write.
     pub fn open_copy(path: &Path) -> Result<Option<Store>, StoreError> {
         match path.try_exists() {
             Ok(false) => Ok(None),
@@ -89,20 +89,20 @@ impl Store {
         Ok(Store(Arc::new(Shared { path: path.to_owned(), opener, database, kept, next_place })))
     }
 
-    /// Gives the batch its place among all changes of this store: of two changes of one value the later one stands, however they
-    /// come to the disk. The call waits for no disk.
+    /// Gives the batch its position among all changes of this store. Of two changes of one value, the later
+    /// one wins, regardless of the order of their writes. The call does not wait for the disk.
     pub fn stamped(&self, batch: Batch) -> Batch {
         let place = batch.place.unwrap_or_else(|| self.0.next_place.fetch_add(1, Ordering::Relaxed));
         Batch { place: Some(place), ..batch }
     }
 
-    /// Makes the changes, all or none; they are on disk when this returns, with all that was kept before.
+    /// Makes the changes, all or none. When this returns they are on disk, with all changes kept before.
     pub fn commit(&self, batch: Batch) -> Result<(), StoreError> {
         self.commit_all(vec![batch]).map(drop)
     }
 
-    /// Makes the changes of all batches in one transaction, as [`commit`](Self::commit) does. Where the disk has all of it
-    /// already, nothing is written. Returns whether something was.
+    /// Makes the changes of all batches in one transaction, like [`commit`](Self::commit). If the disk has
+    /// all of them already, nothing is written. Returns true if something was written.
     pub fn commit_all(&self, batches: Vec<Batch>) -> Result<bool, StoreError> {
         let mut database = self.0.lock();
         let kept = std::mem::take(&mut *self.0.kept());
@@ -132,7 +132,7 @@ impl Store {
         outcome
     }
 
-    /// Makes a transaction without changes: whether the disk takes one.
+    /// Makes a transaction without changes, to check the disk.
     pub fn probe(&self) -> Result<(), StoreError> {
         self.0.with(&mut self.0.lock(), |database| {
             let transaction = database.begin_write().map_err(writing)?;
@@ -141,14 +141,15 @@ impl Store {
         })
     }
 
-    /// Takes changes that stand whether they can be written now or not: what has ended, and what is gone. The changes
-    /// are kept in memory until a [`commit`](Self::commit) succeeds, also an empty one. The call waits for no disk.
+    /// Accepts changes already in effect, even if they cannot be written now: the end or the removal of
+    /// something. They are kept in memory until a [`commit`](Self::commit) succeeds, even an empty one. The
+    /// call does not wait for the disk.
     pub fn keep(&self, batch: Batch) {
         let mut kept = self.0.kept();
         add(&mut kept, self.stamped(batch));
     }
 
-    /// Whether changes wait in memory for a commit. The call waits for no disk.
+    /// Returns true if changes wait in memory for a commit. The call does not wait for the disk.
     pub fn has_kept(&self) -> bool {
         !self.0.kept().is_empty()
     }
@@ -163,7 +164,7 @@ impl Store {
         })
     }
 
-    /// Reads every value of a table. A value that cannot be read is returned apart.
+    /// Reads every value of a table. Unreadable values are returned separately.
     pub fn list<T: DeserializeOwned>(&self, table: Table) -> Result<Listing<T>, StoreError> {
         self.0.with(&mut self.0.lock(), |database| {
             let transaction = database.begin_read().map_err(reading)?;
@@ -181,7 +182,7 @@ impl Store {
         })
     }
 
-    /// Moves values out of a table to where nothing but a person reads them.
+    /// Moves values out of a table into quarantine, for a person to read.
     pub fn quarantine(&self, table: Table, keys: &[String]) -> Result<(), StoreError> {
         self.0.with(&mut self.0.lock(), |database| {
             let transaction = database.begin_write().map_err(writing)?;
@@ -199,7 +200,7 @@ impl Store {
         })
     }
 
-    /// The names of all values in quarantine: the table's, a slash and the key.
+    /// The names of all values in quarantine, as "table/key".
     pub fn quarantined(&self) -> Result<Vec<String>, StoreError> {
         self.0.with(&mut self.0.lock(), |database| {
             let transaction = database.begin_read().map_err(reading)?;
@@ -212,7 +213,7 @@ impl Store {
         })
     }
 
-    /// Removes a value from the quarantine; an absent one is no error.
+    /// Removes a value from the quarantine. An absent one is no error.
     pub fn remove_quarantined(&self, name: &str) -> Result<(), StoreError> {
         self.0.with(&mut self.0.lock(), |database| {
             pass(Point::StoreQuarantine).map_err(writing)?;
@@ -224,7 +225,7 @@ impl Store {
 }
 
 impl Shared {
-    /// A panic leaves a database that fails, and a failed one is opened again.
+    /// A panic leaves a failing database, and the next call opens it again.
     fn lock(&self) -> MutexGuard<'_, Option<Database>> {
         self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,8 +234,8 @@ impl Shared {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a transaction on the open database, and opens the database first where it is closed. After a failure of
-    /// the disk the database is closed: it would refuse everything from then on.
+    /// Runs a transaction on the open database, and opens the database first if it is closed. A disk failure
+    /// closes the database, because it would refuse everything from then on.
     fn with<T>(
         &self,
         open: &mut Option<Database>,
@@ -252,7 +253,7 @@ impl Shared {
     }
 }
 
-/// Opens the database and brings it to this version.
+/// Opens the database and upgrades it to this version.
 fn open_current(path: &Path, opener: &Opener) -> Result<Database, StoreError> {
     let opening = |source| StoreError::Open { path: path.to_owned(), source: Box::new(source) };
     let database = opener(path).map_err(opening)?;
@@ -265,7 +266,7 @@ fn open_current(path: &Path, opener: &Opener) -> Result<Database, StoreError> {
     Ok(database)
 }
 
-/// Adds a batch's changes to those that there are, but for what is older.
+/// Adds a batch's changes to `all`, except for keys with a later change.
 fn add(all: &mut Changes, batch: Batch) {
     let place = batch.place.unwrap_or_default();
     for (table, key, value) in batch.changes {
@@ -277,7 +278,7 @@ fn add(all: &mut Changes, batch: Batch) {
     }
 }
 
-/// The changes that the database does not have yet.
+/// The changes not yet in the database.
 fn news(database: &Database, mut changes: Changes) -> Result<Changes, StoreError> {
     let transaction = database.begin_read().map_err(reading)?;
     for table in Table::ALL {
@@ -313,8 +314,8 @@ fn change(
     Ok(())
 }
 
-/// Makes an empty database under another name first: a process killed in between leaves no half of one at `path`,
-/// which nothing would open again.
+/// Creates an empty database under another name first. A process killed in between then leaves no half-made
+/// file at `path`, where it could never be opened.
 fn make(path: &Path) -> Result<(), redb::Error> {
     let unfinished = path.with_added_extension("new");
     match std::fs::remove_file(&unfinished) {

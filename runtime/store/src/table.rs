@@ -2,7 +2,7 @@
 
 use redb::TableDefinition;
 
-/// Values that could not be read, as they were, by "table/key". Nothing reads them but a person.
+/// Unreadable values in their original bytes, by "table/key". Only people read them.
 pub(crate) const QUARANTINE: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("quarantine");
 
 /// A table: values by id.
