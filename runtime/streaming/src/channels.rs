@@ -1,5 +1,5 @@
-//! A session's side of the server: the traits that a session implements, and the channels that carry a command's
-//! streams, whatever its client speaks. All channels are bounded, and none knows a transport.
+//! A session's side of the server: the traits implemented by sessions, and the channels for a command's
+//! streams, for all protocols. All channels are bounded and independent of the transport.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -7,17 +7,17 @@ use runtime_pieces::Piece;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
-/// Longest piece of input or output that is passed on at once, in bytes: two of the packets that a pod's VM sends.
-/// Each piece costs wake-ups and system calls, whatever its length.
+/// Longest piece of input or output passed on at once, in bytes: two of the packets sent by a pod's VM. Each
+/// piece costs wake-ups and system calls, regardless of its length.
 pub(crate) const PIECE_BYTES: usize = 128 * 1024;
 
-/// Pieces of input that wait for the session; with the longest, half a megabyte.
+/// Most pieces of input waiting for the session. At full length they take half a megabyte.
 pub(crate) const INPUT_PIECES: usize = 4;
 
-/// Pieces of output that wait for the client's connection, for each stream.
+/// Most pieces of output waiting for the client's connection, for each stream.
 pub(crate) const OUTPUT_PIECES: usize = 1;
 
-/// The streams that a command's client is to have.
+/// The streams requested by a command's client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Streams {
     /// Standard input.
@@ -26,11 +26,11 @@ pub struct Streams {
     pub stdout: bool,
     /// Standard error; a terminal has none.
     pub stderr: bool,
-    /// A terminal, which also has a size.
+    /// A terminal. It also has a size.
     pub tty: bool,
 }
 
-/// A terminal's size in characters; neither is zero.
+/// A terminal's size in characters. Neither is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// Characters in a line.
@@ -61,42 +61,42 @@ pub struct Channels {
     pub stderr: Option<mpsc::Sender<Piece>>,
 }
 
-/// How a command's session ended, as the client will be informed.
+/// The outcome of a command's session, for the client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The process ended with this code, 0 to 255.
     Exited(i32),
-    /// The container that was attached to has ended. Nothing failed, and there is no code to report.
+    /// The attached container has ended. Nothing failed, and there is no code to report.
     Done,
-    /// The command could not be run or carried on.
+    /// The command could not start or continue.
     Failed {
         /// Text for people.
         text: String,
-        /// Name of the cause for programs, where clients act on it.
+        /// Name of the cause for programs, if clients act on it.
         cause: Option<&'static str>,
     },
 }
 
 impl Outcome {
-    /// A failure whose cause has no name.
+    /// A failure without a named cause.
     pub fn failed(text: impl Into<String>) -> Outcome {
         Outcome::Failed { text: text.into(), cause: None }
     }
 }
 
-/// An exec or an attach whose client has come.
+/// An exec or an attach with a connected client.
 #[async_trait]
 pub trait Command: Send + 'static {
     /// Carries the streams to their end. The server sends the outcome to the client after the last byte of output.
     async fn run(self: Box<Self>, channels: Channels) -> Outcome;
 }
 
-/// A pod whose ports a client wants to reach.
+/// A pod with ports for forwarding.
 #[async_trait]
 pub trait Forward: Send + Sync + 'static {
     /// Connects to the port inside the pod and carries bytes both ways, each way to its own end.
     ///
     /// # Errors
-    /// The port cannot be reached; the text is for the client.
+    /// The port cannot be reached. The text is for the client.
     async fn forward(&self, port: u16, connection: DuplexStream) -> Result<(), String>;
 }

@@ -1,5 +1,5 @@
-//! A client of a streaming server, over SPDY, for the command line and for tests. With TLS the client refuses every
-//! server whose certificate is not trusted.
+//! A client of a streaming server, over SPDY, for the command line and for tests. With TLS it refuses servers
+//! without a trusted certificate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -33,10 +33,10 @@ pub const COMMAND: &str = "v4.channel.k8s.io";
 /// The protocol of port-forward.
 pub const FORWARD: &str = "portforward.k8s.io";
 
-/// Why there is no session.
+/// Reason why there is no session.
 #[derive(Debug, thiserror::Error)]
 pub enum DialError {
-    /// The URL is not one that a streaming server gives.
+    /// The URL is not one of a streaming server.
     #[error("{0:?} is not the URL of a streaming session")]
     Url(String),
     /// The server cannot be reached, or the connection broke.
@@ -45,10 +45,10 @@ pub enum DialError {
     /// The server's response is not HTTP.
     #[error("talking to the streaming server")]
     Http(#[from] hyper::Error),
-    /// The file of authorities to trust besides the system's has no certificate that can be read.
-    #[error("{} has no certificates in PEM that can be read", .0.display())]
+    /// The file of additional trusted authorities has no readable certificate.
+    #[error("{} has no readable certificates in PEM", .0.display())]
     Authority(PathBuf),
-    /// Neither the system's authorities nor those given have signed the server's certificate.
+    /// The server's certificate is signed neither by the system's authorities nor by those given.
     #[error("the streaming server's certificate is not trusted")]
     Untrusted(#[source] rustls::Error),
     /// The server refused the request with this status.
@@ -72,11 +72,11 @@ pub struct Receiver {
     reader: Reader<ReadHalf<TokioIo<Upgraded>>>,
 }
 
-/// Connects to a session's URL. With TLS the server's certificate must be signed by one of the system's authorities, or
-/// by one in the file `authority`.
+/// Connects to a session's URL. With TLS the server's certificate must be signed by one of the system's
+/// authorities, or by one in the file `authority`.
 ///
 /// # Errors
-/// The server cannot be reached or is not trusted, or the URL is not valid (any more).
+/// The server cannot be reached or is not trusted, or the URL is invalid or has expired.
 pub async fn dial(
     url: &str,
     protocol: &str,
@@ -105,7 +105,7 @@ pub async fn dial(
     Ok((Sender { writer, next: 1 }, Receiver { reader: Reader::new(read) }))
 }
 
-/// Sends the request; returns the connection after its upgrade.
+/// Sends the request. Returns the connection after its upgrade.
 async fn upgrade<S>(connection: S, uri: &Uri, protocol: &str) -> Result<Upgraded, DialError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -176,7 +176,7 @@ impl Sender {
         Ok(id)
     }
 
-    /// Sends bytes on a stream, which `end` closes for sending. Waits while the server does not take them.
+    /// Sends bytes on a stream, and with `end` closes it for sending. Waits until the server takes them.
     ///
     /// # Errors
     /// The session has ended.
@@ -186,7 +186,7 @@ impl Sender {
 }
 
 impl Receiver {
-    /// Returns the next event; `None` at the session's end. Not cancel-safe.
+    /// Returns the next event, or `None` at the session's end. Not cancel-safe.
     ///
     /// # Errors
     /// The session broke off.

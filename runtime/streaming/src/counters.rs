@@ -1,4 +1,4 @@
-//! Sessions, counted for those who watch the node.
+//! Metrics of the streaming sessions.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use prometheus::{IntCounterVec, IntGaugeVec, register_int_counter_vec, register_
 
 const ONCE: &str = "each name is registered in one place";
 
-/// The kinds of sessions, as the paths of their URLs have them.
+/// The kinds of sessions, as in the paths of their URLs.
 const KINDS: [&str; 3] = ["exec", "attach", "portforward"];
 
 static BEGUN: LazyLock<IntCounterVec> = LazyLock::new(|| {
@@ -27,7 +27,7 @@ static OPEN: LazyLock<IntGaugeVec> = LazyLock::new(|| {
     .expect(ONCE)
 });
 
-/// Makes the figures known with their zeros: an alert on an increase needs the value before the first.
+/// Registers the metrics at zero. An alert on an increase needs the value before the first.
 pub(crate) fn register() {
     for kind in KINDS {
         BEGUN.with_label_values(&[kind]);
@@ -35,7 +35,7 @@ pub(crate) fn register() {
     }
 }
 
-/// One session; counted as open until it is dropped.
+/// One session, counted as open until it is dropped.
 pub(crate) struct Session(&'static str);
 
 impl Session {

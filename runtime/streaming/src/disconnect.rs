@@ -1,5 +1,5 @@
-//! Notices that a client has closed its connection while input that was read waits to be taken, so that a read cannot
-//! show it; and says how long the server waits for a client to close. Nothing here reads or writes a byte.
+//! Detects a client's close while earlier input is still waiting, when a read cannot show it. Also defines
+//! how long the server waits for a client to close. Nothing here reads or writes a byte.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -8,33 +8,36 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// How long a client that was sent the outcome may take to close the connection before the server does. Much of the
-/// output may still be on its way, in an API server's buffers or behind a slow line, and clients throw away what they
-/// have not read when their connection ends. A client that closes is noticed at once.
+/// How long a client may take to close the connection after the outcome, before the server does. Much of the
+/// output may still be on its way, in an API server's buffers or behind a slow line, and clients discard
+/// unread output when their connection ends. A client's close is noticed at once.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
 
-/// How long the server waits for a client whose session has broken off, and who so waits for no output.
+/// How long the server waits for a client's close after a broken session. The client expects no more output
+/// then.
 pub(crate) const BROKEN_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A second descriptor of the connection, which is never read. The connection stays open until this one is dropped, too.
+/// A second descriptor of the connection, never read from. The connection stays open until this one is
+/// dropped, too.
 #[derive(Debug)]
 pub(crate) struct DisconnectWatch(TcpStream);
 
 impl DisconnectWatch {
-    /// Watches a socket of any kind: only its readiness is used.
+    /// Watches a socket of any kind. Only its readiness is used.
     pub(crate) fn of(connection: &impl AsFd) -> io::Result<DisconnectWatch> {
         let connection = std::net::TcpStream::from(connection.as_fd().try_clone_to_owned()?);
         Ok(DisconnectWatch(TcpStream::from_std(connection)?))
     }
 
-    /// Returns when the client has closed, whatever is still unread. Clients of these protocols never close one side only.
+    /// Returns when the client has closed, regardless of unread bytes. Clients of these protocols never close
+    /// one side only.
     pub(crate) async fn wait(&self) {
-        // Waiting fails only as the runtime ends.
+        // Waiting only fails when the runtime ends.
         while let Ok(ready) = self.0.ready(Interest::READABLE).await {
             if ready.is_read_closed() {
                 return;
             }
-            // Only bytes have come. A claim that there are none makes tokio report the next change.
+            // Only bytes have arrived. Pretending that there are none makes tokio report the next change.
             let _: io::Result<()> =
                 self.0.try_io(Interest::READABLE, || Err(io::ErrorKind::WouldBlock.into()));
         }

@@ -1,15 +1,15 @@
-//! Why the streaming server does not start, or gives no URL for a session. Errors of a session that runs are
-//! `spdy/error.rs`'s.
+//! Reasons why the streaming server does not start, or gives no URL for a session. `spdy/error.rs` has the
+//! errors of a running session.
 
 use std::io;
 use std::net::SocketAddr;
 
 use crate::tls::TlsError;
 
-/// Why the server does not start, or a session cannot be offered.
+/// Reason why the server does not start, or a session cannot be offered.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// This many sessions wait for their clients, which is the limit.
+    /// This many sessions wait for their clients, the most allowed.
     #[error("{0} streaming sessions wait for their clients already")]
     TooManyPending(usize),
     /// The kernel gave no random bytes for a token.
@@ -23,7 +23,7 @@ pub enum ServerError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// URLs name the address, so it must be one that can be dialled.
+    /// URLs name the address, so clients must be able to dial it.
     #[error("streaming clients cannot dial {0}: it is no address of a host")]
     Unspecified(SocketAddr),
     /// The certificate or its key cannot be used.

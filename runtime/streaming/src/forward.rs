@@ -1,6 +1,6 @@
-//! Port-forward over SPDY: for each connection to the pod the client opens an error stream and a data stream with one
-//! request id and port. Any number of such connections share the client's SPDY connection. How a port is reached is the
-//! [`Forward`]'s business.
+//! Port-forward over SPDY: for each connection to the pod the client opens an error stream and a data stream
+//! with the same request id and port. Any number of such connections share the client's SPDY connection. A
+//! [`Forward`] reaches the port.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,20 +20,20 @@ use crate::spdy::reader::{Event, Reader};
 use crate::spdy::writer::{Closed, Writer};
 use crate::status;
 
-/// How long the second stream of a pair may be missing.
+/// Time limit for the second stream of a pair.
 const PAIR_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connections of one client at a time, half-made ones included.
 const CONNECTIONS_MAX: usize = 512;
 
-/// Bytes on their way to the pod for each connection. When a pod does not take them, its client's other connections wait
-/// too: the protocol cannot hold back a single stream.
+/// Bytes on their way to the pod for each connection. If a pod does not take them, its client's other
+/// connections wait too: the protocol cannot hold back a single stream.
 const CONNECTION_BYTES: usize = 256 * 1024;
 
 /// Longest piece sent at once, in bytes.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Serves the client until the client closes, which ends all its connections.
+/// Serves the client until it closes. This ends all its connections.
 pub(crate) async fn serve<S>(
     io: S,
     forward: Arc<dyn Forward>,
@@ -48,19 +48,19 @@ where
         Client { writer, forward, pairs: HashMap::new(), inputs: HashMap::new(), running: JoinSet::new() };
     let outcome = tokio::select! {
         outcome = client.run(Reader::new(read)) => outcome,
-        // While a pod takes nothing, nothing more is read, and a read cannot show that the client has gone.
+        // While a pod takes nothing, nothing more is read, so a read cannot show that the client has gone.
         () = disconnect.wait() => Ok(()),
     };
     writing.abort();
     outcome
 }
 
-/// A pair whose second stream has not come.
+/// A pair still missing its second stream.
 struct IncompletePair {
     error: Option<u32>,
     data: Option<u32>,
     port: u16,
-    /// When the pair's first stream came.
+    /// Arrival time of the pair's first stream.
     since: Instant,
 }
 
@@ -69,7 +69,7 @@ struct Client {
     forward: Arc<dyn Forward>,
     /// Incomplete pairs by request id.
     pairs: HashMap<String, IncompletePair>,
-    /// Where a data stream's bytes go, and the connection's task.
+    /// The receiver of a data stream's bytes, and the connection's task.
     inputs: HashMap<u32, (WriteHalf<DuplexStream>, AbortHandle)>,
     /// The connections' tasks. Each returns the number of its data stream.
     running: JoinSet<u32>,
@@ -114,7 +114,7 @@ impl Client {
             _ => return self.refuse(id).await,
         };
         let Some(port) = port else { return self.refuse(id).await };
-        // Older clients leave the request id out; they open the error stream first, and the data stream next.
+        // Older clients leave the request id out. They open the error stream first, and the data stream next.
         let number = if error { id } else { id.saturating_sub(2) };
         let request = find("requestid").map_or_else(|| number.to_string(), str::to_owned);
         if !self.pairs.contains_key(&request) && self.pairs.len() + self.running.len() >= CONNECTIONS_MAX {
@@ -141,7 +141,7 @@ impl Client {
         let (from_pod, to_pod) = tokio::io::split(near);
         let (writer, forward) = (self.writer.clone(), Arc::clone(&self.forward));
         let task = self.running.spawn(async move {
-            // The only failure is a client that is gone.
+            // The only failure is a lost client.
             let _ = connection(&writer, &*forward, Pair { error, data, port }, from_pod, far).await;
             data
         });
@@ -149,7 +149,7 @@ impl Client {
     }
 
     async fn data(&mut self, id: u32, bytes: &Bytes, fin: bool) {
-        // Nobody reads a stream that is no data stream, or whose connection has ended.
+        // Bytes of other streams, or of an ended connection, are dropped.
         let Some((input, _)) = self.inputs.get_mut(&id) else { return };
         let gone = !bytes.is_empty() && input.write_all(bytes).await.is_err();
         if fin && !gone {
@@ -171,7 +171,7 @@ impl Client {
     }
 }
 
-/// The numbers of one connection's streams, and the port it goes to.
+/// The numbers of one connection's streams, and its port.
 struct Pair {
     error: u32,
     data: u32,
@@ -205,7 +205,7 @@ async fn connection(
             }
             outcome
         }
-        // The pod has sent everything. The client may wait for just that before it ends its own side.
+        // The pod has sent everything. The client may wait for exactly this before it ends its own side.
         returned = &mut returning => {
             returned?;
             writer.data(data, Bytes::new(), true).await?;

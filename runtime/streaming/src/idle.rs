@@ -1,5 +1,4 @@
-//! Gives a connection up when nothing has passed over it in either direction for hours. No shorter silence ends a
-//! session.
+//! Closes a connection after hours without traffic in either direction. No shorter silence ends a session.
 
 use std::io;
 use std::pin::Pin;
@@ -10,10 +9,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-/// How long a connection may be silent: what the kubelet itself allows (streamingConnectionIdleTimeout).
+/// How long a connection may be silent, the same as in the kubelet (streamingConnectionIdleTimeout).
 const IDLE: Duration = Duration::from_secs(4 * 60 * 60);
 
-/// A stream whose reads fail once the stream has been idle for too long.
+/// A stream with failing reads after it was idle for too long.
 #[derive(Debug)]
 pub(crate) struct IdleTimeout<S> {
     inner: S,
@@ -21,7 +20,7 @@ pub(crate) struct IdleTimeout<S> {
     alarm: Pin<Box<Sleep>>,
 }
 
-/// When something last passed over a connection.
+/// Time of the last traffic on a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct LastActivity(Arc<Mutex<Instant>>);
 
@@ -32,14 +31,14 @@ impl<S> IdleTimeout<S> {
         IdleTimeout { inner, activity, alarm }
     }
 
-    /// Returns the record of activity, for whoever sends past this stream (`splice.rs`).
+    /// Returns the record of activity, for senders bypassing this stream (`splice.rs`).
     pub(crate) fn activity(&self) -> LastActivity {
         self.activity.clone()
     }
 }
 
 impl LastActivity {
-    /// Records that something passes now.
+    /// Records traffic at the current time.
     pub(crate) fn record(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }

@@ -1,5 +1,5 @@
-//! The streaming server, where `kubectl exec`, `attach` and `port-forward` end. CRI answers those calls with a URL; the
-//! client connects to that by HTTP and upgrades to SPDY/3.1 or WebSocket.
+//! The streaming server for `kubectl exec`, `attach` and `port-forward`. CRI answers these calls with a URL.
+//! The client connects to it by HTTP and upgrades to SPDY/3.1 or WebSocket.
 //!
 //! ```text
 //!   tls.rs, where configured
@@ -7,17 +7,17 @@
 //!                                                             └─▶ forward.rs (websocket.rs) ───▶ Forward
 //! ```
 //!
-//! The server knows no pods: a session is a [`Command`] or a [`Forward`] that its user implements, and all that a command
-//! sees of its client is [`Channels`]. Everything that clients send is bounded before it is stored.
+//! The server knows no pods. A session is a [`Command`] or a [`Forward`], implemented by the caller, and a
+//! command sees only the [`Channels`] of its client. All data from clients is bounded before it is stored.
 //!
 //! | behaviour | file |
 //! |---|---|
-//! | output that the kernel moves from pipe to socket | `splice.rs` |
-//! | a client that goes away while its input is not taken | `disconnect.rs`, `input_queue.rs` |
-//! | a connection that is silent for hours | `idle.rs` |
+//! | output moved by the kernel from pipe to socket | `splice.rs` |
+//! | a client's close before its input is taken | `disconnect.rs`, `input_queue.rs` |
+//! | a connection silent for hours | `idle.rs` |
 //! | the text on the error stream | `status.rs` |
 //! | a terminal's sizes | `resize.rs` |
-//! | what runs as a task of its own, and ends with whoever waits for it | `own_task.rs` |
+//! | separate tasks that end with their caller | `own_task.rs` |
 
 #![forbid(unsafe_code)]
 

@@ -16,10 +16,10 @@ const WEBSOCKET_KEY: HeaderName = HeaderName::from_static("sec-websocket-key");
 const WEBSOCKET_VERSION: HeaderName = HeaderName::from_static("sec-websocket-version");
 const WEBSOCKET_ACCEPT: HeaderName = HeaderName::from_static("sec-websocket-accept");
 
-/// The text that every server appends to the client's key (RFC 6455, section 1.3).
+/// The text appended by every server to the client's key (RFC 6455, section 1.3).
 const WEBSOCKET_GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// The kind of a session: each kind has protocols of its own.
+/// The kind of a session. Each kind has its own protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     Command,
@@ -29,7 +29,7 @@ pub(crate) enum Purpose {
 /// A command's protocol over SPDY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
-    /// The session ends with a JSON status; with a plain text otherwise.
+    /// The session ends with a JSON status, or with a plain text if false.
     pub(crate) json: bool,
     /// A terminal has a stream for its size.
     pub(crate) resize: bool,
@@ -38,7 +38,7 @@ pub(crate) struct Version {
 /// A command's protocol over WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Framing {
-    /// The session ends with a JSON status; with a plain text otherwise.
+    /// The session ends with a JSON status, or with a plain text if false.
     pub(crate) json: bool,
     /// Channels as digits and contents in base64, in text messages.
     pub(crate) base64: bool,
@@ -46,7 +46,7 @@ pub(crate) struct Framing {
     pub(crate) close: bool,
 }
 
-/// A protocol that the server speaks.
+/// A protocol spoken by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     SpdyCommand(Version),
@@ -63,12 +63,12 @@ pub(crate) struct Agreement {
     pub(crate) headers: HeaderMap,
 }
 
-/// Why no protocol was chosen, as the response says it.
+/// Reason why no protocol was chosen, for the response.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) status: StatusCode,
     pub(crate) text: String,
-    /// The protocols that would have been accepted.
+    /// The acceptable protocols.
     pub(crate) accepted: Vec<&'static str>,
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn negotiate(
     Err(refusal(StatusCode::BAD_REQUEST, "upgrade to SPDY/3.1, or by GET to websocket"))
 }
 
-/// Returns the first of the client's wishes that the server knows.
+/// Returns the first of the client's protocols known to the server.
 fn choose(
     headers: &HeaderMap,
     name: &HeaderName,
@@ -146,7 +146,7 @@ fn choose(
     })
 }
 
-/// Returns the value that answers the client's key (RFC 6455, section 4.2).
+/// Returns the answer to the client's key (RFC 6455, section 4.2).
 fn websocket_accept(headers: &HeaderMap) -> Result<HeaderValue, Refusal> {
     const KEY_BYTES: usize = 16;
     let bad = |text| refusal(StatusCode::BAD_REQUEST, text);
@@ -175,7 +175,7 @@ fn refusal(status: StatusCode, text: &str) -> Refusal {
 }
 
 impl Refusal {
-    /// Returns the headers that list the accepted protocols.
+    /// Returns headers listing the accepted protocols.
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for name in &self.accepted {
@@ -185,7 +185,7 @@ impl Refusal {
     }
 }
 
-/// Returns a header's words, whether the header is repeated or has commas between them.
+/// Returns a header's words, from repeated headers or separated by commas.
 fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let texts = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
     texts.flat_map(|text| text.split(',')).map(str::trim).filter(|word| !word.is_empty())

@@ -1,9 +1,9 @@
-//! Runs part of a future as a task of its own, so that what wakes the part does not wake the whole. Unlike a bare
-//! spawn, the task never outlives whoever waits for it.
+//! Runs part of a future as a separate task, so that the part's wake-ups do not wake the whole. Unlike a bare
+//! spawn, the task never outlives its caller.
 
 use tokio::task::JoinSet;
 
-/// Runs the future as a task of its own, which is cancelled when the returned future is dropped.
+/// Runs the future as a separate task. Dropping the returned future cancels the task.
 ///
 /// # Panics
 /// Passes a panic of the task on, in builds that unwind.
@@ -14,7 +14,7 @@ pub async fn in_own_task<T: Send + 'static>(future: impl Future<Output = T> + Se
         Some(Ok(output)) => output,
         // Only tests get here: the release profile aborts on a panic.
         Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        // The task was cancelled, as every task is when the runtime ends.
+        // The task was cancelled, like every task when the runtime ends.
         _ => std::future::pending().await,
     }
 }

@@ -1,5 +1,4 @@
-//! Sessions whose URL was given out and whose client has not come yet. Each is kept by its token, for one use within a
-//! minute.
+//! Sessions with a URL, but without their client yet. Each is kept by its token, for one use within a minute.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +13,7 @@ use crate::error::ServerError;
 /// How long a URL is valid.
 const URL_LIFETIME: Duration = Duration::from_secs(60);
 
-/// URLs that are valid at a time, at most.
+/// Most valid URLs at a time.
 const PENDING_MAX: usize = 1000;
 
 /// Random bytes of a token.
@@ -46,7 +45,7 @@ impl<T> Pending<T> {
         Ok(token)
     }
 
-    /// Returns the session to the first caller who asks in time.
+    /// Returns the session to the first caller in time.
     pub(crate) fn take(&self, token: &str) -> Option<T> {
         let (until, session) = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(token)?;
         (until > Instant::now()).then_some(session)

@@ -1,13 +1,14 @@
-//! A terminal's sizes as clients send them: JSON objects one after the other, with or without newlines.
+//! A terminal's sizes in the form sent by clients: JSON objects one after the other, with or without
+//! newlines.
 
 use serde::Deserialize;
 
 use crate::channels::Size;
 
-/// Longest incomplete object that is kept, in bytes.
+/// Longest incomplete object kept, in bytes.
 const PENDING_BYTES_MAX: usize = 256;
 
-/// Parses sizes from a stream that comes in pieces.
+/// Parses sizes from a stream in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
     pending: Vec<u8>,
@@ -21,7 +22,7 @@ struct Wire {
 }
 
 impl Sizes {
-    /// Returns the sizes that this piece completes. After an error nothing more can be parsed.
+    /// Returns the sizes completed by this piece. After an error nothing more can be parsed.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<Size>, InvalidSize> {
         self.pending.extend_from_slice(piece);
         let mut sizes = Vec::new();
@@ -45,7 +46,7 @@ impl Sizes {
     }
 }
 
-/// The stream contains something that is no size.
+/// The stream contains an invalid size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidSize;
 

@@ -1,5 +1,6 @@
-//! The HTTP server, with TLS where it has a certificate. A request names its session by a one-time token and the protocol
-//! by its headers; after the upgrade the connection belongs to the session. The server does not know what sessions do.
+//! The HTTP server, with TLS if it has a certificate. A request names its session by a one-time token and the
+//! protocol by its headers. After the upgrade the connection belongs to the session. The server does not know
+//! the sessions' work.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -30,25 +31,25 @@ use crate::splice::SpliceSender;
 use crate::tls::{Identity, Tls};
 use crate::{command, counters, forward, websocket};
 
-/// How long a client may take for its request.
+/// Time limit for a client's request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Longest request head, in bytes.
 const REQUEST_BYTES_MAX: usize = 16 * 1024;
 
-/// Connections at a time whose request has not come. At one more the oldest is closed: honest clients are quick.
+/// Most connections waiting for a request. One more closes the oldest: honest clients are quick.
 const HALF_OPEN_MAX: usize = 256;
 
-/// TCP keepalive for silent clients: a host that is gone does not close its connections, and the end of a client that
-/// sent more than is taken waits behind those bytes until the client's kernel gives them up.
+/// TCP keepalive for silent clients. A vanished host does not close its connections. The end of a client with
+/// untaken bytes waits behind those bytes until the client's kernel gives them up.
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const KEEPALIVE_PROBES: u32 = 3;
 
-/// The pause after the listener failed, for example because there are no descriptors left.
+/// The pause after a listener's failure, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A session whose client has not come.
+/// A session still without its client.
 enum Offer {
     Command(&'static str, command::Session),
     Forward(Arc<dyn Forward>),
@@ -64,13 +65,13 @@ impl Offer {
     }
 }
 
-/// Further descriptors of a client's connection, made before HTTP owns the first one.
+/// Further descriptors of a client's connection, created before HTTP owns the first one.
 struct ExtraDescriptors {
     disconnect: DisconnectWatch,
     splice: Option<SpliceSender>,
 }
 
-/// The server, which ends with the runtime that it was started on.
+/// The server. It ends with the runtime on which it was started.
 pub struct Server {
     address: SocketAddr,
     identity: Option<Identity>,
@@ -85,10 +86,10 @@ impl std::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Listens and serves, with TLS where a certificate is given. Port 0 stands for any free port.
+    /// Listens and serves, with TLS if a certificate is given. Port 0 means any free port.
     ///
     /// # Errors
-    /// The address is taken, or a client could not dial it, or the certificate cannot be used for it.
+    /// The address is taken or undialable, or the certificate cannot be used for it.
     pub async fn start(address: SocketAddr, tls: Option<Tls>) -> Result<Arc<Server>, ServerError> {
         if address.ip().is_unspecified() {
             return Err(ServerError::Unspecified(address));
@@ -147,7 +148,7 @@ impl Server {
         }
     }
 
-    /// Serves a new connection in a task of its own: handshake, request, response.
+    /// Serves a new connection in its own task: handshake, request, response.
     fn admit(self: &Arc<Self>, connection: TcpStream) {
         // A keystroke must not wait for more bytes.
         let _ = connection.set_nodelay(true);
@@ -156,7 +157,7 @@ impl Server {
             .with_interval(KEEPALIVE_INTERVAL)
             .with_retries(KEEPALIVE_PROBES);
         let _ = SockRef::from(&connection).set_tcp_keepalive(&alive);
-        // Both are of the TCP connection, whose end is the client's end with TLS, too.
+        // Both are of the TCP connection. With TLS, too, its end is the client's end.
         let splice = self.identity.is_none().then(|| SpliceSender::of(&connection)).transpose();
         let (disconnect, splice) = match (DisconnectWatch::of(&connection), splice) {
             (Ok(disconnect), Ok(splice)) => (disconnect, splice),
@@ -203,13 +204,13 @@ impl Server {
             .max_buf_size(REQUEST_BYTES_MAX)
             .serve_connection(TokioIo::new(connection), service)
             .with_upgrades();
-        // A client must not stay by a body that never ends either.
+        // A body without an end must not keep a client here either.
         if let Ok(Err(error)) = tokio::time::timeout(2 * REQUEST_TIMEOUT, serving).await {
             tracing::debug!(%error, "a streaming client's request failed");
         }
     }
 
-    /// Answers the connection's only request; a second one finds no descriptors.
+    /// Answers the connection's only request. A second one finds no descriptors.
     fn answer(
         &self,
         mut request: Request<Incoming>,
@@ -249,8 +250,8 @@ impl Server {
 fn refusal(status: StatusCode, text: &str) -> Response<String> {
     let mut response = Response::new(format!("{text}\n"));
     *response.status_mut() = status;
-    // Set here and not by the server's settings: those would set it for an upgrade too, and Go's client takes a
-    // connection that closes for one that was not upgraded.
+    // Set here and not by the server's settings. Those would set it for an upgrade too, and Go's client takes
+    // a closing connection for one without an upgrade.
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }

@@ -1,5 +1,6 @@
-//! Output that the kernel moves from a pipe to a client's socket, without a copy in this process. The server uses it
-//! where nothing is done to bytes on the way, so never with TLS. `runtime/pieces` says where the pipes come from.
+//! Output moved by the kernel from a pipe to a client's socket, without a copy in this process. The server
+//! uses it only if the bytes need no processing, so never with TLS. `runtime/pieces` explains the source of
+//! the pipes.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -11,7 +12,7 @@ use tokio::net::TcpStream;
 
 use crate::idle::LastActivity;
 
-/// A second descriptor of a client's connection, to splice into. A caller must have written out what goes by the first
+/// A second descriptor of a client's connection, to splice into. A caller must flush all output of the first
 /// descriptor before it sends by this one.
 #[derive(Debug)]
 pub(crate) struct SpliceSender {

@@ -1,14 +1,14 @@
-//! The content of a session's error stream: a `metav1.Status` as JSON, or, in the older protocols, a text. Clients match
-//! on both, so neither may change.
+//! The content of a session's error stream: a `metav1.Status` as JSON, or a text in the older protocols.
+//! Clients match on both, so neither may change.
 
 use serde_json::{Value, json};
 
 use crate::channels::Outcome;
 
-/// Longest text from a session, in bytes; the rest is cut off.
+/// Longest text from a session, in bytes. The rest is cut off.
 const TEXT_BYTES_MAX: usize = 4 * 1024;
 
-/// Encodes the outcome for the client: JSON in the protocols from v4 on, text in those before.
+/// Encodes the outcome for the client: JSON in the protocols from v4 on, text in earlier ones.
 pub(crate) fn encode(outcome: &Outcome, as_json: bool) -> Vec<u8> {
     if as_json { json(outcome) } else { text(outcome) }
 }
@@ -42,7 +42,7 @@ fn failure_cause(text: &str, cause: Option<&str>) -> Value {
     }
 }
 
-/// Encodes the outcome for the older protocols: nothing at success.
+/// Encodes the outcome for the older protocols. It is empty on success.
 fn text(outcome: &Outcome) -> Vec<u8> {
     match outcome {
         Outcome::Done | Outcome::Exited(0) => Vec::new(),
@@ -51,7 +51,7 @@ fn text(outcome: &Outcome) -> Vec<u8> {
     }
 }
 
-/// Returns the text, cut at a character where it is too long.
+/// Returns the text, cut between characters if it is too long.
 pub(crate) fn cut(text: &str) -> &str {
     let end = text.floor_char_boundary(TEXT_BYTES_MAX);
     &text[..end]

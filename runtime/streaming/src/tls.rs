@@ -1,5 +1,5 @@
-//! The server's side of TLS: the certificate and key that the server shows, read anew where they have changed, so that an
-//! operator can rotate them. Nothing here decides about clients: a client is let in by its URL's token.
+//! The server's side of TLS: its certificate and key, read again after a change, so that an operator can
+//! rotate them. Nothing here decides about clients: a client is admitted by its URL's token.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,22 +17,22 @@ use tokio::net::TcpStream;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// The only protocol in which upgrades exist, for both sides to agree on.
+/// The only protocol with upgrades, for both sides to agree on.
 pub(crate) const ALPN: &[u8] = b"http/1.1";
 
 /// Longest file read, in bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Where the server's certificate and key are.
+/// Paths of the server's certificate and key.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// The certificate and those between it and its authority, in PEM.
+    /// The certificate and the intermediate ones up to its authority, in PEM.
     pub certificate: PathBuf,
     /// The certificate's private key, in PEM.
     pub key: PathBuf,
 }
 
-/// Why a server cannot speak TLS.
+/// Reason why a server cannot use TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file cannot be read.
@@ -43,7 +43,7 @@ pub enum TlsError {
         /// The kernel's reason.
         source: io::Error,
     },
-    /// A file has something else in it.
+    /// A file has other content.
     #[error("{} has no {what} in PEM", path.display())]
     Missing {
         /// The file.
@@ -51,7 +51,7 @@ pub enum TlsError {
         /// The missing content.
         what: &'static str,
     },
-    /// The certificate and the key do not belong together, or are of an unsupported kind.
+    /// The certificate and the key do not match, or are of an unsupported kind.
     #[error("{} and {} cannot be used", files.certificate.display(), files.key.display())]
     Pair {
         /// The two files.
@@ -59,8 +59,8 @@ pub enum TlsError {
         /// The TLS library's reason.
         source: rustls::Error,
     },
-    /// The certificate does not name the server's address, so that clients would refuse it.
-    #[error("{} does not name {address}, which URLs do: it needs it as an IP address among its alternative names", path.display())]
+    /// The certificate does not name the server's address, so clients would refuse it.
+    #[error("{} does not name {address}, but URLs do: it needs this IP address among its alternative names", path.display())]
     Name {
         /// The certificate.
         path: PathBuf,
@@ -72,10 +72,10 @@ pub enum TlsError {
 }
 
 impl Tls {
-    /// Checks that a server at this address could use the files as they are now.
+    /// Checks that a server at this address could use the files in their current form.
     ///
     /// # Errors
-    /// A file is not there, or a server at the address could not use it.
+    /// A file is missing, or a server at the address could not use it.
     pub fn check(&self, address: IpAddr) -> Result<(), TlsError> {
         self.configure(&self.read()?, address).map(drop)
     }
@@ -119,14 +119,14 @@ impl Tls {
     }
 }
 
-/// The contents of both files, to compare whole: two versions of a file may have the same time.
+/// The contents of both files, compared whole because two versions of a file may have the same time.
 #[derive(PartialEq, Eq)]
 struct Contents {
     certificate: Vec<u8>,
     key: Vec<u8>,
 }
 
-/// The server's identity towards its clients: the files, and the newest pair of them that could be used.
+/// The server's identity towards its clients: the files, and their newest usable pair.
 pub(crate) struct Identity {
     files: Tls,
     address: IpAddr,
@@ -135,7 +135,7 @@ pub(crate) struct Identity {
 
 struct Current {
     config: Arc<ServerConfig>,
-    /// The contents last seen, whether they could be used or not; `None` where a file could not be read.
+    /// The contents last seen, usable or not. `None` if a file could not be read.
     seen: Option<Contents>,
 }
 
@@ -152,7 +152,7 @@ impl Identity {
         hello.into_stream(self.config()).await
     }
 
-    /// Returns the newest configuration that can be used. This reads two small files of the host's own disk.
+    /// Returns the newest usable configuration. This reads two small files from the host's own disk.
     fn config(&self) -> Arc<ServerConfig> {
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         let seen = self.files.read();
@@ -160,7 +160,7 @@ impl Identity {
             return Arc::clone(&current.config);
         }
         let outcome = seen.and_then(|seen| {
-            // Stored before it is judged: a bad pair is logged once, and judged again when a file changes.
+            // Stored before the check: a bad pair is logged once, and checked again after a change of a file.
             let seen = current.seen.insert(seen);
             self.files.configure(seen, self.address)
         });

@@ -1,5 +1,5 @@
-//! The WebSocket transport: the longest message accepted, and a byte stream in binary messages. A command's channels in
-//! messages are `command/websocket.rs`'s.
+//! The WebSocket transport: the longest message accepted, and a byte stream in binary messages.
+//! `command/websocket.rs` carries a command's channels in messages.
 
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
@@ -9,8 +9,8 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
 use crate::disconnect::BROKEN_CLOSE_TIMEOUT;
 
-/// Longest message accepted, in bytes. Clients send 32 KiB at a time; a longer length is refused before memory is
-/// reserved for the message.
+/// Longest message accepted, in bytes. Clients send 32 KiB at a time. A longer length is refused before
+/// memory is reserved for the message.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes on their way between a byte stream's two ends, each way.
@@ -18,7 +18,7 @@ const STREAM_BYTES: usize = 64 * 1024;
 /// Longest message sent, in bytes.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Returns the server's side of a WebSocket whose handshake is done.
+/// Returns the server's side of a WebSocket after the handshake.
 pub(crate) async fn accept<S>(io: S) -> WebSocketStream<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -59,7 +59,7 @@ where
     tokio::spawn(async move {
         tokio::pin!(inward, outward);
         tokio::select! {
-            // The far end sees the end of the stream, and closes in its turn.
+            // The far end sees the end of the stream, and closes in turn.
             () = &mut inward => outward.await,
             () = &mut outward => drop(tokio::time::timeout(BROKEN_CLOSE_TIMEOUT, inward).await),
         }

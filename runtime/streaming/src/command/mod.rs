@@ -1,4 +1,4 @@
-//! Exec and attach: a command's channels over whatever its client speaks. Nothing here knows what a command does.
+//! Exec and attach: a command's channels over the client's protocol. Nothing here knows commands' effects.
 //!
 //! ```text
 //!   client ── reading (spdy.rs, websocket.rs) ──▶ input ──▶ Command

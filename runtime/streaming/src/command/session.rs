@@ -1,5 +1,5 @@
-//! A command's session, as it is over either transport: the command runs, its output is sent, and the outcome follows
-//! the last byte of output.
+//! A command's session, common to both transports: the command runs, its output is sent, and the outcome
+//! follows the last byte of output.
 
 use bytes::Bytes;
 use runtime_pieces::Piece;
@@ -10,13 +10,13 @@ use crate::own_task::in_own_task;
 use crate::spdy::writer::Closed;
 use crate::status;
 
-/// A command, and the streams that its client is to have.
+/// A command, and the streams requested by its client.
 pub(crate) struct Session {
     pub(crate) streams: Streams,
     pub(crate) command: Box<dyn Command>,
 }
 
-/// The streams that the server sends on.
+/// The streams with the server as the sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     Stdout,
@@ -24,9 +24,9 @@ pub(crate) enum Stream {
     Error,
 }
 
-/// A transport's sending side, as a command's output uses it.
+/// A transport's sending side, for a command's output.
 pub(crate) trait Outbound: Clone + Send + 'static {
-    /// Sends a piece, after which `end` closes the stream. Waits while the client does not take it.
+    /// Sends a piece, and with `end` closes the stream after it. Waits until the client takes it.
     fn send(
         &self,
         stream: Stream,

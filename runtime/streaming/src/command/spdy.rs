@@ -1,5 +1,5 @@
-//! A command over SPDY: the client opens one stream for each channel, and names each by a header. Everything that
-//! both transports share is `session.rs`'s.
+//! A command over SPDY: the client opens one stream for each channel, and names each by a header.
+//! `session.rs` has all code common to both transports.
 
 use std::time::Duration;
 
@@ -21,11 +21,11 @@ use crate::spdy::writer::{Closed, Writer};
 use crate::splice::SpliceSender;
 use crate::status;
 
-/// How long a client may take to open its streams.
+/// Time limit for a client to open its streams.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Serves the connection to its end, and the command to its own. Output that is in pipes is spliced, where there is a
-/// sender for that.
+/// Serves the connection to its end, and the command to its own. Output in pipes is spliced if there is a
+/// splice sender.
 pub(crate) async fn serve<S>(
     io: S,
     version: Version,
@@ -56,7 +56,7 @@ where
     tokio::pin!(carrying, reading);
     tokio::select! {
         () = &mut carrying => {}
-        // The client is gone, and its input with it. The command sees that and ends in its own time.
+        // The client is gone, and its input with it. The command notices, and ends on its own.
         outcome = &mut reading => {
             writing.abort();
             carrying.await;
@@ -71,11 +71,11 @@ where
         _ = &mut writing => {}
         outcome = &mut reading => return outcome,
     }
-    // The server reads on meanwhile: bytes left unread would make its close a reset.
+    // The server goes on reading meanwhile. With unread bytes its close would be a reset.
     tokio::time::timeout(CLOSE_TIMEOUT, reading).await.unwrap_or(Ok(()))
 }
 
-/// Ends a session before its command starts. A client that has opened the error stream is sent the reason.
+/// Ends a session before its command starts, and sends the reason if the client has opened the error stream.
 async fn refuse(writer: &Writer, stream: Option<u32>, error: &SpdyError, json: bool) {
     if let Some(id) = stream {
         let status = status::encode(&Outcome::failed(error.to_string()), json);
@@ -84,7 +84,7 @@ async fn refuse(writer: &Writer, stream: Option<u32>, error: &SpdyError, json: b
     let _ = writer.send(Frame::GoAway { last: 0 }).await;
 }
 
-/// Returns the names of the streams that the client has to open.
+/// Returns the names of the streams to be opened by the client.
 fn wanted(streams: Streams, version: Version) -> Vec<&'static str> {
     let Streams { stdin, stdout, stderr, tty } = streams;
     let names = [
@@ -97,7 +97,7 @@ fn wanted(streams: Streams, version: Version) -> Vec<&'static str> {
     names.into_iter().filter_map(|(name, wanted)| wanted.then_some(name)).collect()
 }
 
-/// The numbers of the streams that the client has opened.
+/// The numbers of the streams opened by the client.
 #[derive(Clone, Copy, Debug, Default)]
 struct Open {
     error: Option<u32>,
@@ -108,7 +108,7 @@ struct Open {
 }
 
 impl Open {
-    /// Returns the place for a stream of this name.
+    /// Returns the entry for a stream of this name.
     fn place(&mut self, name: &str) -> Option<&mut Option<u32>> {
         match name {
             "error" => Some(&mut self.error),
@@ -130,7 +130,7 @@ struct Client<R> {
 }
 
 impl<R: AsyncRead + Unpin> Client<R> {
-    /// Reads until the client has opened every stream. Input that comes early waits in the queue.
+    /// Reads until the client has opened every stream. Early input waits in the queue.
     async fn open_all(&mut self, missing: &mut Vec<&'static str>) -> Result<(), SpdyError> {
         let mut sizes = Sizes::default();
         while !missing.is_empty() {
@@ -190,7 +190,8 @@ impl<R: AsyncRead + Unpin> Client<R> {
                 }
             }
             Event::Reset { id } if self.open.stdin == Some(id) => self.put(Input::End).await?,
-            // Even numbers answer pings of the server, which sends none. After its GOAWAY the server answers nothing.
+            // Even numbers would answer the server's pings, but it sends none. After its GOAWAY the server
+            // answers nothing.
             Event::Ping(number) if !number.is_multiple_of(2) => {
                 let _ = self.writer.send(Frame::Ping(number)).await;
             }

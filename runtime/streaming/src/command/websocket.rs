@@ -1,5 +1,5 @@
-//! A command over WebSocket: a message's first byte is its channel. Only v5 lets a client end a channel. Everything that
-//! both transports share is `session.rs`'s.
+//! A command over WebSocket: a message's first byte is its channel. Only v5 lets a client end a channel.
+//! `session.rs` has all code common to both transports.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -27,10 +27,10 @@ const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
-/// A message about another channel, which the client ends.
+/// Channel of messages ending another channel.
 const CLOSE: u8 = 255;
 
-/// Messages that wait for the socket; with the longest, half a megabyte.
+/// Most messages waiting for the socket. At full length they take half a megabyte.
 const QUEUE_MESSAGES: usize = 8;
 
 /// Serves the connection to its end, and the command to its own.
@@ -52,7 +52,7 @@ where
     });
     let (input, received) = mpsc::channel(INPUT_PIECES);
     let out = WebSocketOut { queue, framing };
-    // Clients take the first message as the sign that the session is set up.
+    // Clients take the first message as a sign of the ready session.
     let _ = out.put(first_writable(session.streams), Bytes::new()).await;
     let streams = session.streams;
     let carrying = carry(session, received, out, framing.json);
@@ -83,7 +83,7 @@ fn first_writable(streams: Streams) -> u8 {
     }
 }
 
-/// Takes input until the client closes the connection or sends a message that cannot be decoded.
+/// Takes input until the client closes the connection or sends an invalid message.
 async fn read<S>(
     mut stream: SplitStream<WebSocketStream<S>>,
     framing: Framing,
@@ -119,7 +119,7 @@ async fn read<S>(
     }
 }
 
-/// Splits a message into channel and content; `None` where the message has neither.
+/// Splits a message into channel and content. `None` if it has neither.
 pub(crate) fn decode(message: &[u8], framing: Framing) -> Option<(u8, Vec<u8>)> {
     let (channel, content) = message.split_first()?;
     if framing.base64 {

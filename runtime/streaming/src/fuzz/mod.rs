@@ -1,8 +1,8 @@
-//! Entry points for `tests/fuzz`: a hostile client's bytes go through the readers alone and through whole sessions. No
-//! product code calls them.
+//! Entry points for `tests/fuzz`: a hostile client's bytes go through the readers alone and through whole
+//! sessions. No product code calls them.
 //!
-//! The fuzzer's bytes are a program (`program.rs`) of what the client sends, so that real frames with real header blocks
-//! come beside noise.
+//! The fuzzer's bytes are a program (`program.rs`) for the client, so that real frames with real header
+//! blocks occur among noise.
 
 mod program;
 mod session;
@@ -26,7 +26,8 @@ use crate::spdy::headers::{BLOCK_BYTES_MAX, HEADERS_MAX};
 use crate::spdy::reader::{Event, Reader};
 use program::Program;
 
-/// Reads a SPDY connection's bytes in pieces and at once. Both must give the same events, each within its bounds.
+/// Reads a SPDY connection's bytes both in pieces and at once. Both must give the same events, each within
+/// its bounds.
 pub fn spdy(input: &[u8]) {
     let Some((size, program)) = input.split_first() else { return };
     let wire = Program::new(program).spdy();
@@ -35,14 +36,14 @@ pub fn spdy(input: &[u8]) {
     assert_eq!(whole, pieces);
 }
 
-/// Returns the events until the end, with the data of one frame in one piece, and the error that ended them.
+/// Returns the events until the end, with the data of one frame in one piece, and the final error.
 fn events(wire: Pieces<'_>) -> (Vec<Event>, Option<String>) {
     let (length, mut data) = (wire.rest.len(), 0);
     let (mut reader, mut events) = (Reader::new(wire), Vec::new());
     loop {
         let event = match reader.next().now_or_never() {
             None => panic!("the reader waits, though all bytes are there"),
-            // An end within a data frame comes after the part of the frame that was there.
+            // An end within a data frame follows the frame's received part.
             Some(Err(error)) => return (events, Some(error.to_string())),
             Some(Ok(None)) => return (events, None),
             Some(Ok(Some(event))) => event,
@@ -64,8 +65,8 @@ fn events(wire: Pieces<'_>) -> (Vec<Event>, Option<String>) {
     }
 }
 
-/// Appends an event, joined with the last one where both are data of one frame: the pieces of a frame depend on how its
-/// bytes came, and are not compared.
+/// Appends an event, joined with the last one if both are data of one frame. The pieces of a frame depend on
+/// the reads, and are not compared.
 fn join(events: &mut Vec<Event>, event: Event) {
     if let (Some(Event::Data { id, bytes, fin: false }), Event::Data { id: same, bytes: more, fin }) =
         (events.last(), &event)
@@ -80,7 +81,7 @@ fn join(events: &mut Vec<Event>, event: Event) {
     events.push(event);
 }
 
-/// A connection that gives at most `size` bytes at a time.
+/// A connection giving at most `size` bytes at a time.
 struct Pieces<'a> {
     rest: &'a [u8],
     size: usize,
@@ -100,7 +101,8 @@ impl AsyncRead for Pieces<'_> {
     }
 }
 
-/// Parses a terminal's sizes at once and in pieces as long as the first byte says. Both must give the same sizes.
+/// Parses a terminal's sizes at once and in pieces. The first byte gives their length. Both must give the
+/// same sizes.
 pub fn sizes(input: &[u8]) {
     let Some((length, text)) = input.split_first() else { return };
     let (mut sizes, mut taken) = (Sizes::default(), Vec::new());
@@ -124,7 +126,7 @@ pub fn message(bytes: &[u8]) {
     }
 }
 
-/// Negotiates with a request's headers, given as a line each.
+/// Negotiates with a request's headers, given one on each line.
 pub fn request(bytes: &[u8]) {
     let mut headers = HeaderMap::new();
     for line in bytes.split(|byte| *byte == b'\n').take(100) {
@@ -149,7 +151,7 @@ pub fn request(bytes: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Runs the entry points themselves, without a fuzzer: on bytes that mean nothing, and on some that do.
+    /// Runs the entry points without a fuzzer, on invalid bytes and on some valid ones.
     #[tokio::test(start_paused = true)]
     async fn every_entry_point_accepts_any_bytes() {
         let inputs = (0..60u8).map(|seed| {

@@ -1,11 +1,11 @@
-//! Turns a fuzzer's bytes into what a client sends: frames and messages, some of them valid. Nothing is checked here.
+//! Turns a fuzzer's bytes into a client's frames and messages, some of them valid. Nothing is checked here.
 
 use bytes::BytesMut;
 
 use crate::spdy::frame::Frame;
 use crate::spdy::headers::Deflater;
 
-/// Most bytes that a client sends: longer inputs find nothing new.
+/// Most bytes sent by a client. Longer inputs find nothing new.
 const WIRE_BYTES_MAX: usize = 1 << 18;
 
 const NAMES: [&str; 4] = ["streamtype", "port", "requestid", "Other"];
@@ -18,7 +18,7 @@ const SIZES: [&str; 4] = [
     "100,\"Height\":30}",
 ];
 
-/// The part of a program that has not run yet. A program ends with its bytes.
+/// The rest of a program not run yet. A program ends with its bytes.
 #[derive(Debug)]
 pub(super) struct Program<'a> {
     rest: &'a [u8],
@@ -36,7 +36,7 @@ impl<'a> Program<'a> {
         *byte
     }
 
-    /// Returns some of the program's bytes as they are.
+    /// Returns some of the program's bytes unchanged.
     fn bytes(&mut self) -> &'a [u8] {
         let length = usize::from(self.byte()).min(self.rest.len());
         let (bytes, rest) = self.rest.split_at(length);
@@ -48,7 +48,7 @@ impl<'a> Program<'a> {
         texts[usize::from(self.byte()) % N]
     }
 
-    /// Returns a run of one byte, longer than all bounds of headers, which compresses well.
+    /// Returns a run of one byte. It is longer than all bounds of headers, but compresses well.
     fn run(&mut self) -> Vec<u8> {
         vec![b'x'; 1 << (self.byte() % 18)]
     }
@@ -97,16 +97,16 @@ impl<'a> Program<'a> {
     }
 }
 
-/// A client whose header blocks share a context, as they must.
+/// A client with one context shared by its header blocks, as required.
 struct Client {
     deflater: Deflater,
     next: u32,
 }
 
 impl Client {
-    /// Returns the next frame, or bytes that are none.
+    /// Returns the next frame, or bytes of no valid frame.
     fn frame(&mut self, program: &mut Program<'_>) -> Result<Frame, Vec<u8>> {
-        // Mostly a stream that is open.
+        // Usually the number of an open stream.
         let id = |program: &mut Program<'_>| u32::from(program.byte() % 16);
         Ok(match program.byte() % 12 {
             0..=2 => {
@@ -148,8 +148,8 @@ impl Client {
     }
 }
 
-/// Appends a masked frame with its right length. Most values of `kind` make a whole message; the others are used as the
-/// frame's first byte.
+/// Appends a masked frame with its correct length. Most values of `kind` make a whole message. The others
+/// become the frame's first byte.
 fn message(wire: &mut Vec<u8>, kind: u8, content: &[u8]) {
     const MASKED: u8 = 0x80;
     let opcode = match kind {

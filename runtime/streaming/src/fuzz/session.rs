@@ -1,7 +1,7 @@
-//! Runs whole sessions against a hostile client. Each session must end when its client has closed, with everything that
-//! was started for it.
+//! Runs whole sessions against a hostile client. Each session must end after its client's close, together
+//! with all its tasks.
 //!
-//! The clock must be paused, so that time-outs pass at once and a session that hangs is noticed.
+//! The clock must be paused, so that timeouts pass at once and a hanging session is noticed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use crate::disconnect::DisconnectWatch;
 use crate::negotiate::{Framing, Version};
 use crate::{command, forward as forwards, websocket};
 
-/// How long a client stays that has sent everything, or cannot.
+/// How long a client stays after it has sent everything, or is unable to.
 const STAY: Duration = Duration::from_secs(5);
 
-/// How long a session may go on without its client: longer than all its own time-outs together.
+/// How long a session may last without its client: longer than all its own timeouts together.
 const AFTER: Duration = Duration::from_secs(20);
 
 /// Runs an exec over SPDY.
@@ -70,7 +70,7 @@ pub async fn tunnelled_forward(input: &[u8]) {
 struct Client {
     /// Longest piece sent at once, in bytes.
     piece: usize,
-    /// Whether the client reads.
+    /// True if the client reads.
     reads: bool,
 }
 
@@ -101,10 +101,10 @@ impl Client {
                 sleep(Duration::from_millis(100)).await;
             }
         };
-        timeout(AFTER, ended).await.expect("what was started for the session ends with it");
+        timeout(AFTER, ended).await.expect("the session's tasks end with it");
     }
 
-    /// Sends everything, stays for a little, and closes.
+    /// Sends everything, stays for a while, and closes.
     async fn play(self, mut connection: UnixStream, wire: &[u8]) {
         let (mut read, mut write) = connection.split();
         let sending = async {
@@ -141,7 +141,7 @@ fn session(program: &mut Program<'_>) -> command::Session {
     command::Session { streams, command }
 }
 
-/// A command that writes its input to its output until the end.
+/// A command copying its input to its output until the end.
 struct Echo;
 
 #[async_trait]
@@ -166,7 +166,7 @@ impl Command for Echo {
     }
 }
 
-/// A command that takes no input, and ends when its client has gone.
+/// A command without input. It ends when its client has gone.
 struct TakesNothing;
 
 #[async_trait]
@@ -179,7 +179,7 @@ impl Command for TakesNothing {
     }
 }
 
-/// Port 80 echoes, 81 takes nothing and has no end, and nobody listens on the others.
+/// Port 80 echoes, 81 takes nothing and has no end, and the others refuse connections.
 struct Ports;
 
 #[async_trait]

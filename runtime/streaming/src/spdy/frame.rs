@@ -12,16 +12,16 @@ use super::error::SpdyError;
 /// Bytes before a frame's content.
 pub(crate) const HEADER_BYTES: usize = 8;
 
-/// Longest control frame, in bytes: a header block of a few short headers, and room. Data frames may be as long as
-/// 24 bits allow, and are never held whole.
+/// Longest control frame, in bytes: a header block of a few short headers, and room. Data frames may be as
+/// long as 24 bits allow, and are never held whole.
 pub(crate) const CONTROL_BYTES_MAX: usize = 16 * 1024;
 
-/// The status of a reset that ends a stream in order, from one side.
+/// The status of a reset ending a stream in order, from one side.
 pub(crate) const CANCEL: u32 = 5;
-/// The status of a reset that refuses a stream before anything was done with it.
+/// The status of a reset refusing a stream before anything was done with it.
 pub(crate) const REFUSED_STREAM: u32 = 3;
 
-/// Shorter data is copied behind its header, which costs less than a slice of its own in a vectored write.
+/// Shorter data is copied behind its header. This costs less than a separate slice in a vectored write.
 const COPIED_BYTES_MAX: usize = 4 * 1024;
 
 const VERSION: u16 = 3;
@@ -82,7 +82,7 @@ pub(crate) enum Control {
     },
     Ping(u32),
     GoAway,
-    /// SETTINGS, WINDOW_UPDATE, HEADERS and unknown kinds, which are ignored.
+    /// SETTINGS, WINDOW_UPDATE, HEADERS and unknown kinds. They are ignored.
     Other,
 }
 
@@ -141,7 +141,7 @@ impl Frame {
         }
     }
 
-    /// Appends the frame, whose content's length must fit 24 bits; this crate makes no longer ones.
+    /// Appends the frame. Its content's length must fit 24 bits, and this crate creates none longer.
     pub(crate) fn put(&self, into: &mut BytesMut) {
         match self {
             Frame::Data { id, fin, bytes } => {
@@ -177,7 +177,7 @@ impl Frame {
     }
 }
 
-/// A data frame's first bytes; `length` must fit 24 bits.
+/// Appends a data frame's first bytes. `length` must fit 24 bits.
 pub(crate) fn put_data_head(into: &mut BytesMut, id: u32, fin: bool, length: usize) {
     into.put_u32(id & STREAM_ID);
     put_length(into, fin, length);

@@ -1,5 +1,5 @@
-//! Header blocks: zlib with a preset dictionary, one context for each direction of a connection. Both
-//! sizes, before and after, are bounded: a small block can stand for a very large one.
+//! Header blocks: zlib with a preset dictionary, one context for each direction of a connection. Both sizes,
+//! before and after, are bounded: a small block can decompress to a very large one.
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
@@ -28,7 +28,7 @@ impl Inflater {
         Inflater(Decompress::new(true))
     }
 
-    /// Returns the headers of the next block. After an error the context cannot be used any more.
+    /// Returns the headers of the next block. After an error the context is unusable.
     pub(crate) fn read(&mut self, block: &[u8]) -> Result<Headers, SpdyError> {
         parse(&self.inflate(block)?)
     }

@@ -1,7 +1,7 @@
-//! The part of SPDY/3.1 that Kubernetes' clients speak, from either side. [`frame`] and [`headers`] are
-//! pure; [`reader`] turns a byte stream into events, [`writer`] turns frames into bytes.
+//! The part of SPDY/3.1 spoken by Kubernetes' clients, from either side. [`frame`] and [`headers`] are pure;
+//! [`reader`] turns a byte stream into events, [`writer`] turns frames into bytes.
 //!
-//! There is no flow control: clients neither send nor await WINDOW_UPDATE. So a stream whose data nobody takes
+//! There is no flow control: clients neither send nor await WINDOW_UPDATE. So a stream with untaken data
 //! blocks its whole connection, and TCP blocks the peer.
 
 mod dictionary;

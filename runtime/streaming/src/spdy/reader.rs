@@ -1,5 +1,5 @@
-//! Reads a connection and returns events. A control frame is held whole, which is bounded; data passes in chunks,
-//! however long its frame. The reader never answers: its caller does, by the writer.
+//! Reads a connection and returns events. A control frame is held whole, within a bound. Data passes in
+//! chunks, regardless of its frame's length. The reader never answers: its caller does, by the writer.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -9,8 +9,8 @@ use super::frame::{Control, HEADER_BYTES, Head};
 use super::headers::{Headers, Inflater};
 use crate::channels::PIECE_BYTES;
 
-/// Bytes read at once, at least: enough for short frames. A read that filled its buffer gives the next one
-/// [`PIECE_BYTES`].
+/// Bytes read at once, at least: enough for short frames. After a read has filled its buffer, the next one
+/// gets [`PIECE_BYTES`].
 const AHEAD_BYTES: usize = 8 * 1024;
 
 /// An action of the peer.
@@ -20,18 +20,18 @@ pub enum Event {
     Opened {
         /// The stream's number.
         id: u32,
-        /// The stream's headers, which say what the stream is for.
+        /// The stream's headers, with its purpose.
         headers: Headers,
         /// No data will follow.
         fin: bool,
     },
-    /// The peer accepted a stream that this side opened.
+    /// The peer accepted a stream opened by this side.
     Replied(u32),
     /// Data of a stream.
     Data {
         /// The stream's number.
         id: u32,
-        /// The data, which may be empty.
+        /// The data. It may be empty.
         bytes: Bytes,
         /// No data will follow.
         fin: bool,
@@ -49,14 +49,14 @@ pub enum Event {
 #[derive(Debug)]
 pub(crate) struct Reader<R> {
     io: R,
-    /// Bytes that were read and not yet parsed.
+    /// Bytes read, but not yet parsed.
     ahead: BytesMut,
     /// Bytes to reserve for the next read.
     room: usize,
     inflater: Inflater,
-    /// The highest stream number so far: numbers only grow.
+    /// The highest stream number so far. Numbers only grow.
     last: u32,
-    /// The data frame that is being read: its stream, whether the stream ends with it, and the bytes left of it.
+    /// The data frame being read: its stream, whether the stream ends with it, and the number of bytes left.
     data: Option<(u32, bool, usize)>,
 }
 
@@ -72,7 +72,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
         }
     }
 
-    /// Returns the peer's next action; `None` when the peer has closed between two frames. Not cancel-safe.
+    /// Returns the peer's next action, or `None` if the peer has closed between two frames. Not cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Option<Event>, SpdyError> {
         loop {
             if let Some(data) = self.data.take() {
@@ -127,7 +127,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
 
     async fn read(&mut self) -> Result<usize, SpdyError> {
         if self.ahead.is_empty() {
-            // The rest of the last buffer would keep all of it in memory, of which others hold parts.
+            // Reusing the last buffer would keep all of it in memory while others hold parts of it.
             self.ahead = BytesMut::with_capacity(self.room);
         }
         self.ahead.reserve(self.room);
@@ -149,7 +149,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
                 self.last = id;
                 Event::Opened { id, headers: self.inflater.read(&block)?, fin }
             }
-            // The block is decompressed for the shared context alone. Some servers send an empty block.
+            // The block is decompressed only for the shared context. Some servers send an empty block.
             Control::SynReply { id, block } => {
                 if !block.is_empty() {
                     self.inflater.read(&block)?;
@@ -158,7 +158,7 @@ impl<R: AsyncRead + Unpin> Reader<R> {
             }
             Control::Reset { id, .. } => Event::Reset { id },
             Control::Ping(number) => Event::Ping(number),
-            // The peer opens no more streams; those that are open go on.
+            // The peer opens no more streams. Open ones continue.
             Control::GoAway | Control::Other => return Ok(None),
         }))
     }
@@ -205,7 +205,7 @@ mod tests {
                     end => break end,
                 }
             };
-            // An end in order comes between the two frames only.
+            // Only an end between the two frames is in order.
             let between = length == bytes(&[open(1)]).len();
             assert_eq!(end.is_ok(), between, "{length} bytes");
         }

@@ -1,5 +1,5 @@
-//! Writes a connection: one task owns the socket, and everyone sends frames to that task through a bounded queue. So a
-//! peer that does not read makes only those wait who send to it.
+//! Writes a connection: one task owns the socket, and all senders pass frames to it through a bounded queue.
+//! So a peer that does not read blocks only its own senders.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,10 +15,10 @@ use super::frame::{Frame, put_data_head};
 use super::headers::Deflater;
 use crate::splice::SpliceSender;
 
-/// Frames that wait for the socket: with the longest that this crate makes, half a megabyte in memory, or one megabyte
-/// in pipes.
+/// Most frames waiting for the socket. With this crate's longest frames they take half a megabyte in memory,
+/// or one megabyte in pipes.
 const QUEUE_FRAMES: usize = 4;
-/// Short frames that wait together are written together, up to this many bytes.
+/// Short frames waiting together are written together, up to this many bytes.
 const BATCH_BYTES: usize = 16 * 1024;
 
 /// The connection is closed.
@@ -32,11 +32,11 @@ pub(crate) struct Writer {
     deflater: Arc<Mutex<Deflater>>,
 }
 
-/// A frame that waits for the socket.
+/// A frame waiting for the socket.
 #[derive(Debug)]
 enum Queued {
     Frame(Frame),
-    /// A data frame of this stream, whose bytes are in a pipe.
+    /// A data frame of this stream, with its bytes in a pipe.
     Piped(u32, Piped),
 }
 
@@ -45,20 +45,20 @@ enum Long {
     Nothing,
     Held(Bytes),
     Piped(Piped),
-    /// The last frame was a GOAWAY, after which nothing is written.
+    /// The last frame was a GOAWAY. Nothing is written after it.
     End,
 }
 
 impl Writer {
-    /// Returns a writer, and the task that ends after a GOAWAY, when all writers are dropped, or when the socket fails.
-    /// Data in pipes is spliced where `splice` is given, and read into memory where it is not.
+    /// Returns a writer and its task. The task ends after a GOAWAY, when all writers are dropped, or when the
+    /// socket fails. Data in pipes is spliced if `splice` is given, and read into memory otherwise.
     pub(crate) fn start<W>(io: W, splice: Option<SpliceSender>) -> Result<(Writer, JoinHandle<()>), SpdyError>
     where
         W: AsyncWrite + Send + Unpin + 'static,
     {
         let (queue, queued) = mpsc::channel(QUEUE_FRAMES);
         let deflater = Arc::new(Mutex::new(Deflater::new()?));
-        // Whoever reads from the socket sees its failure.
+        // The reader of the socket sees its failure.
         let task = tokio::spawn(async move { drop(write(io, splice, queued).await) });
         Ok((Writer { queue, deflater }, task))
     }
@@ -67,7 +67,8 @@ impl Writer {
         self.queue.send(Queued::Frame(frame)).await.map_err(|_| Closed)
     }
 
-    /// Accepts a stream. Only the reading task may do this, so that blocks leave in the order they were made in.
+    /// Accepts a stream. Only the reading task may do this, so that blocks leave in the order of their
+    /// compression.
     pub(crate) async fn reply(&self, id: u32) -> Result<(), Closed> {
         let block = self.block(&[])?;
         self.send(Frame::SynReply { id, block }).await
@@ -83,7 +84,8 @@ impl Writer {
         self.send(Frame::Data { id, fin, bytes }).await
     }
 
-    /// Sends a piece. The last piece of a stream is sent from memory, since a spliced frame carries no end.
+    /// Sends a piece. The last piece of a stream is sent from memory, because a spliced frame cannot end a
+    /// stream.
     pub(crate) async fn piece(&self, id: u32, piece: Piece, fin: bool) -> Result<(), Closed> {
         match piece {
             Piece::Piped(piped) if !fin => {
