@@ -1,5 +1,5 @@
-//! Volumes that an image declares: directories of the container's own, beside its root, which the agent fills with what
-//! the image has there. The paths are a stranger's.
+//! Volumes declared by an image: directories of the container, beside its root. The agent fills them with the
+//! image's files there. The paths are untrusted input.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,17 +9,17 @@ use super::mounts::{self, DeclaredVolumePlan};
 use crate::container_path::normalized;
 use crate::{ContainerSpec, ImageConfig, SpecError};
 
-/// Volumes of one image: far above what images have.
+/// Most volumes of one image: far above images' usual number.
 const VOLUMES_MAX: usize = 64;
 
 /// Longest path of a volume (`PATH_MAX`, include/uapi/linux/limits.h).
 const PATH_BYTES_MAX: usize = 4096;
 
-/// The kernel's own file systems, below which there is no place for a volume.
+/// The kernel's own file systems. Volumes cannot be below them.
 const KERNEL_PATHS: [&str; 2] = ["/proc", "/sys"];
 
-/// The volumes that the container gets. A mount that is asked for, or that every container has, takes the place of a volume
-/// at the same path.
+/// The container's declared volumes. A requested mount, or one of every container, replaces a volume at the
+/// same path.
 pub(super) fn declared_volumes(
     container: &ContainerSpec,
     image: &ImageConfig,
@@ -40,21 +40,21 @@ pub(super) fn declared_volumes(
     Ok(volumes.collect())
 }
 
-/// The path as one from the root, as other runtimes take a relative one.
+/// The path from the root. A relative one starts at the root, as in other runtimes.
 fn checked(path: &str) -> Result<String, SpecError> {
     let refused = |why: &str| {
         let shown: String = path.chars().take(128).collect();
         Err(SpecError::invalid("image.volumes", format!("the image declares {shown:?}, {why}")))
     };
     if path.contains('\0') || path.len() > PATH_BYTES_MAX {
-        return refused("which is no path");
+        return refused("but it is no path");
     }
     let clean = normalized(path);
     if clean.parent().is_none() {
-        return refused("which is the container's root");
+        return refused("but it is the container's root");
     }
     if KERNEL_PATHS.iter().any(|kernels| clean.starts_with(kernels) && clean != Path::new(kernels)) {
-        return refused("which is in the kernel's file systems");
+        return refused("but it is in the kernel's file systems");
     }
     Ok(clean.to_string_lossy().into_owned())
 }

@@ -5,15 +5,15 @@ use oci_spec::runtime::{Process, ProcessBuilder};
 use super::process::add_if_missing;
 use crate::ExecSpec;
 
-/// All that the agent needs to start a command in a container.
+/// The agent's input for starting a command in a container.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExecPlan {
     /// OCI process: arguments, environment, directory and terminal. The agent takes user, capabilities and
     /// the rest from the container.
     pub process: Process,
-    /// Whether the command has a terminal.
+    /// True if the command has a terminal.
     pub tty: bool,
-    /// Whether a client may open the command's input.
+    /// True if a client may open the command's input.
     pub stdin: bool,
 }
 

@@ -1,6 +1,6 @@
-//! Paths in the guest, which the agent's contract (`proto/agent`) decides and the daemon passes in.
+//! Paths in the guest. The agent's contract (`proto/agent`) defines them, and the daemon passes them in.
 
-/// Paths in the guest that a plan refers to; the agent's contract has the values.
+/// Guest paths used in a plan, with the values of the agent's contract.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct GuestPaths {
@@ -12,12 +12,12 @@ pub struct GuestPaths {
     pub cgroup_parent: &'static str,
     /// Mount point of the pod's shared directory.
     pub shared: &'static str,
-    /// Stands for the mount points of image volumes, which only the agent knows.
+    /// Placeholder for the mount points of image volumes, known only to the agent.
     pub image_volumes: &'static str,
-    /// Stands for the volumes that the guest keeps itself, whose places only the agent knows.
+    /// Placeholder for the places of volumes kept by the guest itself, known only to the agent.
     pub guest_volumes: &'static str,
-    /// Stands for the sockets that the agent listens on in the place of the node's, whose paths only the agent knows.
+    /// Placeholder for the paths of the agent's sockets in place of the node's, known only to the agent.
     pub host_sockets: &'static str,
-    /// Stands for the directories of volumes that images declare, which only the agent knows.
+    /// Placeholder for the directories of volumes declared by images, known only to the agent.
     pub declared_volumes: &'static str,
 }

@@ -1,55 +1,55 @@
-//! Volumes that the guest keeps itself, in place of a way to the host's files. The caller finds out which mounts are such
-//! volumes, once the plan is resolved.
+//! Volumes kept by the guest itself, instead of access to the host's files. The caller finds these volumes
+//! among the mounts, after the plan is resolved.
 
 use std::path::Path;
 
 use oci_spec::runtime::Mount;
 
-/// A volume that the guest keeps, as one of a container's mounts.
+/// A volume kept by the guest, as one of a container's mounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestVolumePlan {
     /// Index of the mount in the container's spec.
     pub mount: usize,
-    /// Source that the bind mount has in the OCI specification. `ContainerPlan::keep_in_guest` sets it.
+    /// Source of the bind mount in the OCI specification. `ContainerPlan::keep_in_guest` sets it.
     pub source: String,
     /// Name of the volume in the guest: lower-case letters and digits.
     pub volume: String,
     /// Path in the volume; empty for the whole volume.
     pub sub_path: String,
-    /// How a directory at `sub_path` is made that is not there yet.
+    /// Mode and owner for creating a missing directory at `sub_path`.
     pub sub_access: FileAccess,
-    /// Whether owners are shown as the pod's user namespace maps them.
+    /// True if owners are shown as mapped by the pod's user namespace.
     pub mapped: bool,
-    /// The content that the volume begins with.
+    /// The initial content of the volume.
     pub content: GuestVolumeContent,
 }
 
-/// Content of a volume that the guest keeps.
+/// Content of a volume kept by the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuestVolumeContent {
-    /// Empty memory, which all containers of the pod share.
+    /// Empty memory, shared by all containers of the pod.
     Memory(MemoryVolume),
-    /// Files on a disk of the pod's, which all containers of the pod share.
+    /// Files on a disk of the pod, shared by all its containers.
     Disk(DiskVolume),
-    /// Copies of files of the node, which were sent to the guest before.
+    /// Copies of files of the node, sent to the guest before.
     Published,
 }
 
-/// A file system in the guest's memory that lives as long as its pod.
+/// A file system in the guest's memory. It lives as long as its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryVolume {
-    /// How much it may hold.
+    /// Limits of its content.
     pub limits: VolumeLimits,
     /// Mode and owner of its root.
     pub access: FileAccess,
 }
 
-/// A file system on a disk that the host keeps with the volume.
+/// A file system on a disk. The host keeps the disk with the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskVolume {
-    /// Number of the VM's slot that holds the disk.
+    /// Number of the VM's slot with the disk.
     pub slot: u8,
-    /// Mode and owner of its root, where the file system is a new one.
+    /// Mode and owner of its root, if the file system is new.
     pub access: FileAccess,
 }
 
@@ -73,7 +73,7 @@ pub struct FileAccess {
     pub gid: u32,
 }
 
-/// Has the mount with source `from` come from `to` instead, and the guest enforce that it is read-only, if it is.
+/// Changes the source of the mount from `from` to `to`, and makes the guest enforce it if it is read-only.
 pub(super) fn redirect(mounts: &mut [Mount], from: &str, to: &str, read_only: bool) {
     for mount in mounts.iter_mut().filter(|mount| mount.source().as_deref() == Some(Path::new(from))) {
         let mut options = mount.options().clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Sockets of the node that a container reaches through the agent.
+//! Sockets of the node reachable from a container through the agent.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 /// Bytes of a token.
 pub const SOCKET_TOKEN_BYTES: usize = 32;
 
-/// The secret by which the host knows which container's connection is to which socket.
+/// The secret identifying the container and the socket of a connection to the host.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SocketToken(pub [u8; SOCKET_TOKEN_BYTES]);
 
-/// The bytes are not shown: a log is read by more people than may have them.
+/// The bytes are not shown, because a log has more readers than the secret may have.
 impl fmt::Debug for SocketToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SocketToken")
@@ -31,9 +31,9 @@ pub struct HostSocketPlan {
 /// A container's place of a socket of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SocketPlace {
-    /// The mount is the socket; with the source that the bind mount has in the OCI specification.
+    /// The mount is the socket. Has the source of the bind mount in the OCI specification.
     Mount(String),
-    /// The mount is a directory in which the socket lies.
+    /// The socket lies in the mounted directory.
     Directory {
         /// The directory's place in the container.
         directory: PathBuf,
@@ -42,7 +42,7 @@ pub enum SocketPlace {
     },
 }
 
-/// Stands for the path of the agent's socket until the agent knows it.
+/// Placeholder for the path of the agent's socket until the agent knows it.
 pub(super) fn source(number: usize, parent: &str) -> String {
     Path::new(parent).join(number.to_string()).display().to_string()
 }

@@ -12,7 +12,7 @@ use super::guest_paths::GuestPaths;
 use super::seccomp;
 use crate::{ContainerSpec, Device, GuestDevice, NamespaceMode, PodSpec, Profile};
 
-/// Files of /proc and /sys that describe the guest or may harm it.
+/// Files of /proc and /sys describing the guest, or able to harm it.
 pub const MASKED_PATHS: [&str; 12] = [
     "/proc/acpi",
     "/proc/asound",
@@ -28,7 +28,7 @@ pub const MASKED_PATHS: [&str; 12] = [
     "/sys/devices/virtual/powercap",
 ];
 
-/// Files of /proc that set the guest's kernel.
+/// Files of /proc with settings of the guest's kernel.
 pub const READONLY_PATHS: [&str; 5] =
     ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
@@ -44,13 +44,13 @@ pub(super) fn linux(pod: &PodSpec, container: &ContainerSpec, id: &str, paths: &
     if let Some(devices) = devices(container) {
         linux.set_devices(Some(devices));
     }
-    // The builder starts from a list of its own.
+    // The builder starts from its own list.
     linux.set_masked_paths(None);
     linux.set_readonly_paths(None);
     if !security.privileged {
         linux.set_masked_paths(Some(listed(security.masked_paths.as_deref(), &MASKED_PATHS)));
         linux.set_readonly_paths(Some(listed(security.readonly_paths.as_deref(), &READONLY_PATHS)));
-        // The default one also stands in for a profile of the node's until `ContainerPlan::confine`.
+        // The default one also stands in for a profile of the node until `ContainerPlan::confine`.
         if matches!(security.seccomp, Some(Profile::RuntimeDefault | Profile::Localhost(_))) {
             linux.set_seccomp(Some(seccomp::runtime_default(security)));
         }
@@ -69,13 +69,13 @@ fn namespaces(pod: &PodSpec, container: &ContainerSpec, paths: &GuestPaths) -> V
     match modes.pid {
         NamespaceMode::Container => all.push(namespace(LinuxNamespaceType::Pid)),
         NamespaceMode::Pod => all.push(namespace(LinuxNamespaceType::Pid).path(paths.pid_namespace)),
-        // The guest's own, or one that the agent finds: see `ContainerSpec::pid_target`.
+        // The guest's own, or one found by the agent: see `ContainerSpec::pid_target`.
         NamespaceMode::Node | NamespaceMode::Target(_) => {}
     }
     all.into_iter().map(|one| one.build().expect("the type is set")).collect()
 }
 
-/// Device rules alone: the agent writes the limits, at creation as at each later update.
+/// Only device rules. The agent writes the limits, at creation as at each later update.
 fn resources(container: &ContainerSpec) -> LinuxResources {
     LinuxResourcesBuilder::default()
         .devices(device_rules(container))
@@ -83,7 +83,8 @@ fn resources(container: &ContainerSpec) -> LinuxResources {
         .expect("every field has a default")
 }
 
-/// All devices for the privileged; else the creation of nodes, the devices that every container has, and those that it asks for.
+/// All devices for privileged containers. For others: the creation of nodes, every container's devices, and
+/// requested ones.
 fn device_rules(container: &ContainerSpec) -> Vec<LinuxDeviceCgroup> {
     let rule = |allow, typ, major: Option<i64>, minor: Option<i64>, access: &str| {
         let mut rule = LinuxDeviceCgroupBuilder::default()
@@ -118,7 +119,7 @@ fn device_rules(container: &ContainerSpec) -> Vec<LinuxDeviceCgroup> {
     rules
 }
 
-/// Nodes for the guest's own devices, where the container does not have them anyway.
+/// Nodes for the guest's own devices, if the container does not have them by default.
 fn devices(container: &ContainerSpec) -> Option<Vec<LinuxDevice>> {
     let nodes = guest_devices(container).filter(|(device, of_guest)| {
         !(of_guest.is_default && device.container_path == of_guest.path && device.is_as_made())

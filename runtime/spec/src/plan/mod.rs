@@ -1,12 +1,11 @@
-//! A container resolved: from what is asked for, and what the image says, to what the agent is sent.
+//! A container resolved from its request and its image, for the agent.
 //!
-//! A [`ContainerPlan`] is made in one place, here, and sent as such: the OCI runtime specification and
-//! beside it all that the specification cannot say. Only the slots of what is plugged for the container
-//! are filled in later, by the driver that plugs them, and volumes that the guest keeps itself are put in by the driver that
-//! looks at the host.
+//! A [`ContainerPlan`] is created only here, and sent as it is: the OCI runtime specification, together with
+//! everything the specification cannot express. Two things are filled in later: the slots, by the driver
+//! plugging them, and volumes kept by the guest itself, by the driver inspecting the host.
 //!
-//! Network, IPC and host name are the VM's, so containers get no namespaces for those. The agent resolves the
-//! user, since it can read the image's passwd file.
+//! Network, IPC and host name are the VM's, so containers get no namespaces for them. The agent resolves the
+//! user, because it can read the image's passwd file.
 
 mod declared_volumes;
 mod exec;
@@ -39,7 +38,7 @@ pub(crate) use process::limit_type;
 use crate::container_path::normalized;
 use crate::{ContainerSpec, ImageConfig, PodSpec, Signal, SpecError, parse_signal};
 
-/// All that the agent needs to create a container.
+/// The agent's input for creating a container.
 #[derive(Clone, Debug)]
 pub struct ContainerPlan {
     /// Id of the container, 64 hex digits.
@@ -48,39 +47,39 @@ pub struct ContainerPlan {
     pub oci: Spec,
     /// User as `user[:group]`, for the agent to look up in the image; empty for root.
     pub user: String,
-    /// Whether groups that the image's group file gives the user are left out.
+    /// True if the groups from the image's group file are left out.
     pub strict_groups: bool,
-    /// Whether the container has a terminal.
+    /// True if the container has a terminal.
     pub tty: bool,
-    /// Whether a client may open the container's input.
+    /// True if a client may open the container's input.
     pub stdin: bool,
-    /// Container whose PID namespace this one joins.
+    /// Container to share the PID namespace with.
     pub pid_target: Option<String>,
-    /// Whether every device node of the guest appears in the container.
+    /// True if every device node of the guest appears in the container.
     pub guest_devices: bool,
-    /// Whether a mount comes from the pod's shared directory.
+    /// True if a mount comes from the pod's shared directory.
     pub shared_mounts: bool,
-    /// Images that the container mounts beside its own.
+    /// Images mounted by the container beside its own.
     pub image_volumes: Vec<ImageVolumePlan>,
-    /// Volumes that the guest keeps itself; none before [`ContainerPlan::keep_in_guest`].
+    /// Volumes kept by the guest itself. None before [`ContainerPlan::keep_in_guest`].
     pub guest_volumes: Vec<GuestVolumePlan>,
-    /// Sockets of the node; none before [`ContainerPlan::lead_to_sockets`].
+    /// Sockets of the node. None before [`ContainerPlan::lead_to_sockets`].
     pub host_sockets: Vec<HostSocketPlan>,
-    /// Volumes that the container's image declares.
+    /// Volumes declared by the container's image.
     pub declared_volumes: Vec<DeclaredVolumePlan>,
-    /// Block devices of the host that the container has.
+    /// The container's block devices of the host.
     pub block_devices: Vec<BlockDevicePlan>,
     /// Limits: files of the container's cgroup (v2) and their values.
     pub cgroup_files: BTreeMap<String, String>,
-    /// Filter of system calls; none before [`ContainerPlan::filter_by`].
+    /// Filter of system calls. None before [`ContainerPlan::filter_by`].
     pub syscall_filter: Option<Arc<Filter>>,
-    /// Most bytes of the writable layer; `None`, as before anybody names one, for no limit but the scratch disk's.
+    /// Most bytes of the writable layer. `None`, the initial value, for no limit but the scratch disk's.
     pub writable_layer_bytes: Option<u64>,
-    /// Signal that asks the container to end. The agent does not need it; the driver sends it.
+    /// Signal for stopping the container. The driver sends it, and the agent does not need it.
     pub stop_signal: Signal,
 }
 
-/// A block device of the host that a container has.
+/// A container's block device of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockDevicePlan {
     /// Index of the device in the container's spec.
@@ -89,16 +88,16 @@ pub struct BlockDevicePlan {
     pub path: String,
     /// Permissions, some of `rwm`.
     pub permissions: String,
-    /// Owner of the node, as the container has users.
+    /// Owner of the node, by the container's numbering of users.
     pub uid: u32,
-    /// Group of the node, as the container has groups.
+    /// Group of the node, by the container's numbering of groups.
     pub gid: u32,
-    /// Mode of the node; 0660 where none was asked for.
+    /// Mode of the node. 0660 unless requested otherwise.
     pub mode: u32,
 }
 
-/// Numbers of the VM's slots that hold what a container needs: the image, then image volumes and block
-/// devices in the order of the plan.
+/// Numbers of the VM's slots for a container: the image, then image volumes and block devices in the order of
+/// the plan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerSlots {
     /// Slot of the container's image.
@@ -109,14 +108,14 @@ pub struct ContainerSlots {
     pub block_devices: Vec<u8>,
 }
 
-/// Mode of a disk's node: what the kernel's own have.
+/// Mode of a disk's node, the same as the kernel's own.
 const DISK_MODE: u32 = 0o660;
 
 impl ContainerPlan {
     /// Resolves a container of `pod` from its image. `id` is the container's.
     ///
     /// # Errors
-    /// A field of the spec that makes no sense or cannot be had, by its name.
+    /// A field of the spec is invalid or unsupported. The error names it.
     pub fn resolve(
         pod: &PodSpec,
         container: &ContainerSpec,
@@ -156,7 +155,8 @@ impl ContainerPlan {
         self.oci.linux().as_ref().and_then(|linux| linux.seccomp().as_ref())
     }
 
-    /// Sends this filter in place of the rules that it was compiled from. An agent from before version 6 of its protocol takes rules alone.
+    /// Sends this filter instead of its source rules. Agents before version 6 of the protocol only accept
+    /// rules.
     pub fn filter_by(&mut self, filter: Arc<Filter>) {
         if let Some(linux) = self.oci.linux_mut() {
             linux.set_seccomp(None);
@@ -164,8 +164,8 @@ impl ContainerPlan {
         self.syscall_filter = Some(filter);
     }
 
-    /// Has the guest keep these volumes, which are mounts of the container that [`ContainerPlan::resolve`] has the host
-    /// share. The guest itself enforces then that a mount is read-only.
+    /// Lets the guest keep these volumes. They are mounts of the container, shared by the host in
+    /// [`ContainerPlan::resolve`]. The guest itself then enforces read-only mounts.
     pub fn keep_in_guest(
         &mut self,
         container: &ContainerSpec,
@@ -186,9 +186,9 @@ impl ContainerPlan {
         self.shared_mounts = container.host_mounts().any(|(number, _)| !self.is_kept(number));
     }
 
-    /// Has the agent lead the container's programs to sockets of the node: each with the number of its mount, the path of
-    /// the socket in that mount (`None` where the mount is the socket), and its secret. A mount that is a socket is not
-    /// shared by the host then.
+    /// Makes the agent connect the container's programs to sockets of the node. Each socket has the number of
+    /// its mount, its path in that mount (`None` if the mount is the socket), and its secret. The host then
+    /// does not share a mount that is a socket.
     pub fn lead_to_sockets(
         &mut self,
         container: &ContainerSpec,
@@ -214,7 +214,7 @@ impl ContainerPlan {
         self.shared_mounts = container.host_mounts().any(|(number, _)| !self.is_kept(number));
     }
 
-    /// Whether the mount's files are the guest's, so that the host does not share them.
+    /// Returns true if the mount's files are the guest's, so that the host does not share them.
     fn is_kept(&self, number: usize) -> bool {
         let is_socket =
             |socket: &HostSocketPlan| socket.mount == number && matches!(socket.place, SocketPlace::Mount(_));
@@ -240,7 +240,7 @@ fn oci(
         .linux(linux::linux(pod, container, id, paths))
         .build()
         .expect("every field of the spec has a default");
-    // The builder has a host name of its own; the VM has the pod's.
+    // The builder sets its own host name, but the VM has the pod's.
     oci.set_hostname(None).set_annotations(None);
     Ok(oci)
 }
@@ -259,8 +259,8 @@ fn block_devices(container: &ContainerSpec) -> Vec<BlockDevicePlan> {
         .collect()
 }
 
-/// The container's own signal, else the image's, else SIGTERM. An image's nonsense is not the caller's
-/// fault and counts as none.
+/// The container's own signal, else the image's, else SIGTERM. An invalid signal of the image is ignored,
+/// because it is not the caller's fault.
 fn stop_signal(container: &ContainerSpec, image: &ImageConfig) -> Result<Signal, SpecError> {
     match &container.stop_signal {
         Some(text) => parse_signal(text),

@@ -1,8 +1,8 @@
-//! Mounts inside the container: those that every container has, from the guest's own kernel and memory,
-//! those that were asked for, from the pod's shared directory and from images, and the volumes that the image declares.
+//! Mounts inside the container: every container's mounts, from the guest's own kernel and memory; requested
+//! ones, from the pod's shared directory and from images; and the volumes declared by the image.
 //!
-//! The host decides who may write to its files: a guest could break its promise. A mount of the host below
-//! another keeps its own rights, which a flag in the guest would take from it.
+//! The host enforces write access to its files: a guest could break its promise. A mount of the host below
+//! another keeps its own rights. A flag in the guest would take them away.
 
 use std::path::Path;
 
@@ -12,37 +12,38 @@ use super::guest_paths::GuestPaths;
 use crate::container_path::normalized;
 use crate::{ContainerSecurity, ContainerSpec};
 
-/// An image that a container mounts beside its own.
+/// An image mounted by a container beside its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageVolumePlan {
     /// Index of the mount in the container's spec.
     pub mount: usize,
-    /// Source that the bind mount has in the OCI specification.
+    /// Source of the bind mount in the OCI specification.
     pub source: String,
     /// Path in the image, resolved by the agent; empty for the whole image.
     pub sub_path: String,
 }
 
-/// A volume that the image declares.
+/// A volume declared by the image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeclaredVolumePlan {
-    /// Source that the bind mount has in the OCI specification.
+    /// Source of the bind mount in the OCI specification.
     pub source: String,
     /// Path in the container and in the image, absolute and without `..`.
     pub path: String,
 }
 
-/// Digits of a container's id that name its directory in the pod's shared directory: as good as unique.
+/// Number of a container id's digits in the name of its directory in the pod's shared directory. They are as
+/// good as unique.
 const SHARE_NAME_DIGITS: usize = 24;
 
-/// Name of the container's directory in the pod's shared directory. Mount number `n` of the container is
-/// `n` in it.
+/// Name of the container's directory in the pod's shared directory. Mount number `n` of the container is `n`
+/// in it.
 pub fn share_name(container_id: &str) -> &str {
     container_id.get(..SHARE_NAME_DIGITS).unwrap_or(container_id)
 }
 
-/// All mounts, parents before what lies below them, else as they came. A mount that is asked for takes the
-/// place of our own at the same path.
+/// All mounts, parents before their children, otherwise in the given order. A requested mount replaces our
+/// own at the same path.
 pub(super) fn mounts(
     container: &ContainerSpec,
     volumes: &[DeclaredVolumePlan],
@@ -62,19 +63,19 @@ pub(super) fn mounts(
     all.extend(volumes.iter().map(declared));
     all.extend(asked);
     all.extend(tmpfs);
-    // Stable: of two at one place the later one is seen.
+    // Stable: of two at one path the later one is visible.
     all.sort_by_key(|mount| mount.destination().components().count());
     all
 }
 
-/// Whether a mount that is asked for takes the place of one of our own: at the same path, or below `/dev` and `/sys`, which are the
-/// volume's then. The pod's shared memory stays.
+/// Returns true if a requested mount replaces one of our own: at the same path, or below `/dev` and `/sys`.
+/// These then belong to the volume. The pod's shared memory stays.
 fn replaces(asked: &Path, own: &Path) -> bool {
     let is_whole = ["/dev", "/sys"].iter().any(|whole| asked == Path::new(whole));
     asked == own || (is_whole && own.starts_with(asked) && own != Path::new("/dev/shm"))
 }
 
-/// Whether the container has a mount at this path that is no volume of its image.
+/// Returns true if the container has a mount at this path, other than a volume of its image.
 pub(super) fn is_taken(container: &ContainerSpec, path: &Path, paths: &GuestPaths) -> bool {
     let of_host = container.mounts.iter().map(|mount| &mount.container_path);
     let mut asked = of_host.chain(container.tmpfs.iter().map(|tmpfs| &tmpfs.container_path));
@@ -99,7 +100,7 @@ fn asked(number: usize, mount: &crate::Mount, id: &str, paths: &GuestPaths) -> M
         );
     }
     let source = format!("{}/{}/{number}", paths.shared, share_name(id));
-    // A guest passes this on to what it mounts below by itself, so only where that is meant too.
+    // A guest applies this to its own submounts too, so it is only set if that is intended.
     let access = if mount.recursive_read_only { "ro" } else { "rw" };
     let mut options = vec!["rbind", "rprivate", "nodev", access];
     options.extend(mount.nosuid.then_some("nosuid"));
@@ -126,13 +127,13 @@ pub(super) fn image_volumes(container: &ContainerSpec, paths: &GuestPaths) -> Ve
         .collect()
 }
 
-/// Stands for the place of the image until the agent knows it.
+/// Placeholder for the place of the image until the agent knows it.
 fn image_volume_source(number: usize, paths: &GuestPaths) -> String {
     format!("{}/{number}", paths.image_volumes)
 }
 
 fn own(security: &ContainerSecurity, paths: &GuestPaths) -> Vec<Mount> {
-    // Kernel settings are for privileged containers only, and in their own guest at that.
+    // Only privileged containers may change kernel settings, and only those of their own guest.
     let access = if security.privileged { "rw" } else { "ro" };
     let file_access = if security.readonly_rootfs { "ro" } else { "rw" };
     let file = ["rbind", "rprivate", "nosuid", "nodev", file_access];

@@ -7,14 +7,15 @@ use oci_spec::runtime::{
 use crate::capabilities::capabilities;
 use crate::{ContainerSecurity, ContainerSpec, ImageConfig, PodSpec, SpecError};
 
-/// Directories in which programs are looked up when neither the image nor the caller says.
+/// Default directories for looking up programs, if neither the image nor the caller names any.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Open files that a process may raise its limit to: high enough for servers, and within the kernel's default `fs.nr_open`.
+/// Most open files a process may raise its limit to: high enough for servers, and within the kernel's default
+/// `fs.nr_open`.
 const OPEN_FILES_MAX: u64 = 1 << 20;
 
-/// Open files of a process at first. Programs that use select(2) break above, and some close each descriptor up to the limit
-/// before they start another program.
+/// Initial limit of open files. Programs using select(2) break above it, and some close each descriptor up to
+/// the limit before they start another program.
 const OPEN_FILES: u64 = 1024;
 
 pub(super) fn process(
@@ -41,7 +42,7 @@ pub(super) fn process(
     Ok(process)
 }
 
-/// The limits that are asked for, and that of open files where it is not among them.
+/// The requested limits, and our limit of open files if none is requested.
 fn limits(container: &ContainerSpec) -> Vec<PosixRlimit> {
     let limit = |typ, soft, hard| {
         let limit = PosixRlimitBuilder::default().typ(typ).soft(soft).hard(hard).build();
@@ -74,8 +75,8 @@ pub(super) fn user(security: &ContainerSecurity, image: &ImageConfig) -> String 
     }
 }
 
-/// Kubernetes' rules: a command replaces the image's entrypoint *and* cmd; args alone replace the cmd. An entrypoint of one empty word is
-/// none: builders write it to take a base image's away.
+/// Kubernetes' rules: a command replaces the image's entrypoint *and* cmd; args alone replace the cmd. An
+/// entrypoint of one empty word counts as none: builders write it to remove a base image's.
 fn args(container: &ContainerSpec, image: &ImageConfig) -> Result<Vec<String>, SpecError> {
     let entrypoint: &[String] = if image.entrypoint == [""] { &[] } else { &image.entrypoint };
     let (first, rest) = match (container.command.is_empty(), container.args.is_empty()) {
@@ -122,7 +123,7 @@ fn has_key(entry: &str, key: &str) -> bool {
     entry.strip_prefix(key).is_some_and(|rest| rest.starts_with('='))
 }
 
-/// The directory that is asked for, else the image's, else the root.
+/// The requested directory, else the image's, else the root.
 fn cwd(container: &ContainerSpec, image: &ImageConfig) -> Result<String, SpecError> {
     let asked = [("working_dir", &container.working_dir), ("working_dir of the image", &image.working_dir)];
     let Some((field, directory)) = asked.into_iter().find(|(_, directory)| !directory.is_empty()) else {

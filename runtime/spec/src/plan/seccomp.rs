@@ -1,4 +1,4 @@
-//! The default seccomp profile: calls that are not on the list fail with EPERM.
+//! The default seccomp profile. Calls outside the list fail with EPERM.
 
 use oci_spec::runtime::{
     Arch, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArgBuilder, LinuxSeccompBuilder,
@@ -15,13 +15,14 @@ const ENOSYS: u32 = 38;
 /// CLONE_NEW{CGROUP,UTS,IPC,USER,PID,NET,NS}: new namespaces need CAP_SYS_ADMIN.
 const CLONE_NEW: u64 = 0x7e02_0000;
 
-/// The values of personality(2) that change nothing dangerous: the default, 32-bit, UNAME26 and query.
+/// The harmless values of personality(2): the default, 32-bit, UNAME26 and query.
 const PERSONALITIES: [u64; 5] = [0x0, 0x8, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-/// AF_ALG, refused since the kernel's ciphers are reached through it without any right (`include/linux/socket.h`).
+/// AF_ALG, refused because it gives access to the kernel's ciphers without any right
+/// (`include/linux/socket.h`).
 const AF_ALG: u64 = 38;
 
-/// AF_VSOCK, refused since such a socket leads past the network to the VMM.
+/// AF_VSOCK, refused because such a socket bypasses the network and reaches the VMM.
 const AF_VSOCK: u64 = 40;
 
 /// The profile for a container with these capabilities.
@@ -37,7 +38,8 @@ pub(super) fn runtime_default(security: &ContainerSecurity) -> LinuxSeccomp {
     for value in PERSONALITIES {
         syscalls.push(allow_if(&["personality"], 0, LinuxSeccompOperator::ScmpCmpEq, value, None));
     }
-    // Below, between and above the refused ones: two conditions of inequality in one rule would be one or the other.
+    // Below, between and above the refused ones. Two conditions of inequality in one rule would be
+    // alternatives.
     for (op, family) in [
         (LinuxSeccompOperator::ScmpCmpLt, AF_ALG),
         (LinuxSeccompOperator::ScmpCmpEq, AF_ALG + 1),
@@ -48,7 +50,7 @@ pub(super) fn runtime_default(security: &ContainerSecurity) -> LinuxSeccomp {
     if !has("SYS_ADMIN") {
         let masked = LinuxSeccompOperator::ScmpCmpMaskedEq;
         syscalls.push(allow_if(&["clone"], 0, masked, CLONE_NEW, Some(0)));
-        // Its flags lie in memory, where a filter cannot look; ENOSYS makes C libraries use clone.
+        // Its flags lie in memory, out of a filter's reach. ENOSYS makes C libraries use clone.
         syscalls.push(
             LinuxSyscallBuilder::default()
                 .names(vec!["clone3".to_owned()])

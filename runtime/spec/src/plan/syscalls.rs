@@ -1,11 +1,11 @@
-//! The system calls that our default profile allows: those of containerd's profile (`contrib/seccomp/seccomp_default.go`, as of
-//! August 2026), so that a container which runs there runs here. Names are libseccomp's, for x86-64 and its 32-bit mode, and one
-//! that the guest's kernel lacks does no harm.
+//! The system calls allowed by our default profile: those of containerd's profile
+//! (`contrib/seccomp/seccomp_default.go`, as of August 2026), so that containers run here as they do there.
+//! Names are libseccomp's, for x86-64 and its 32-bit mode. Names unknown to the guest's kernel do no harm.
 //!
-//! Left out on purpose: modules, kexec, swap, clock setting, raw ports, mounts, namespaces, keyrings, bpf, perf, userfaultfd,
-//! io_uring, quotas, accounting.
+//! Left out on purpose: modules, kexec, swap, clock setting, raw ports, mounts, namespaces, keyrings, bpf,
+//! perf, userfaultfd, io_uring, quotas, accounting.
 
-/// Everyone's.
+/// Allowed in all containers.
 #[rustfmt::skip]
 pub(super) const ALLOWED: &[&str] = &[
     // Files.
@@ -62,7 +62,7 @@ pub(super) const ALLOWED: &[&str] = &[
     "clock_gettime64", "clock_nanosleep", "clock_nanosleep_time64", "getitimer", "gettimeofday",
     "nanosleep", "setitimer", "time", "timer_create", "timer_delete", "timer_getoverrun", "timer_gettime",
     "timer_gettime64", "timer_settime", "timer_settime64",
-    // Sockets; socket(2) itself has a rule of its own.
+    // Sockets. socket(2) itself has a separate rule.
     "accept", "accept4", "bind", "connect", "getpeername", "getsockname", "getsockopt", "listen", "recv",
     "recvfrom", "recvmmsg", "recvmmsg_time64", "recvmsg", "send", "sendmmsg", "sendmsg", "sendto",
     "setsockopt", "shutdown", "socketcall", "socketpair",
@@ -74,8 +74,8 @@ pub(super) const ALLOWED: &[&str] = &[
     "getrandom", "lsm_get_self_attr", "lsm_list_modules", "lsm_set_self_attr", "sysinfo", "uname", "uretprobe",
 ];
 
-/// System calls that a capability adds. The kernel would refuse most of them without the capability anyway, but need
-/// not be asked.
+/// System calls added by a capability. The kernel would refuse most of them without the capability anyway,
+/// but this way it is not even asked.
 pub(super) const BY_CAPABILITY: &[(&str, &[&str])] = &[
     ("DAC_READ_SEARCH", &["open_by_handle_at"]),
     ("SYS_CHROOT", &["chroot"]),
