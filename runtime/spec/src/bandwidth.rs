@@ -1,5 +1,5 @@
-//! The bandwidth of a pod, which Kubernetes keeps in annotations (the CNI convention for `bandwidth`, and kubelet
-//! `pkg/util/bandwidth`). The CNI plugins shape the traffic; this module only reads the numbers.
+//! The bandwidth of a pod, kept by Kubernetes in annotations (the CNI convention for `bandwidth`, and kubelet
+//! `pkg/util/bandwidth`). The CNI plugins shape the traffic. This module only reads the numbers.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::SpecError;
 use crate::quantity::quantity;
 
-/// Limit of what comes to the pod.
+/// Limit of the traffic to the pod.
 const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
 
-/// Limit of what the pod sends.
+/// Limit of the traffic from the pod.
 const EGRESS: &str = "kubernetes.io/egress-bandwidth";
 
 /// Least and most bits in a second (kubelet `validateBandwidthIsReasonable`).
@@ -21,17 +21,17 @@ const BITS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Bandwidth {
-    /// Limit of what comes to the pod; `None` for no limit.
+    /// Limit of the traffic to the pod. `None` for no limit.
     pub ingress_bits: Option<u64>,
-    /// Limit of what the pod sends; `None` for no limit.
+    /// Limit of the traffic from the pod. `None` for no limit.
     pub egress_bits: Option<u64>,
 }
 
 impl Bandwidth {
-    /// The limits that these annotations ask for.
+    /// Reads the limits in these annotations.
     ///
     /// # Errors
-    /// A value is no quantity, or is beyond what Kubernetes takes.
+    /// A value is no quantity, or is outside Kubernetes' bounds.
     pub fn of(annotations: &BTreeMap<String, String>) -> Result<Bandwidth, SpecError> {
         let limit = |name: &str| {
             let Some(text) = annotations.get(name) else { return Ok(None) };
@@ -42,7 +42,7 @@ impl Bandwidth {
                     Err(SpecError::invalid("annotations", reason))
                 }
                 None => {
-                    let reason = format!("{name} is {text:?}, which is no quantity");
+                    let reason = format!("{name} is {text:?}, not a quantity");
                     Err(SpecError::invalid("annotations", reason))
                 }
             }

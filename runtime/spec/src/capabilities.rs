@@ -6,7 +6,7 @@ use oci_spec::runtime::{Capabilities, Capability, LinuxCapabilities, LinuxCapabi
 
 use crate::{ContainerSecurity, SpecError};
 
-/// Capabilities of a container that asks for no others: the set that Kubernetes users are used to.
+/// Capabilities of a container without a request for others: the set familiar to Kubernetes users.
 const DEFAULT: [Capability; 14] = [
     Capability::Chown,
     Capability::DacOverride,
@@ -24,7 +24,7 @@ const DEFAULT: [Capability; 14] = [
     Capability::AuditWrite,
 ];
 
-/// Every capability that Linux 6.12 knows.
+/// Every capability of Linux 6.12.
 const ALL: [Capability; 41] = [
     Capability::AuditControl,
     Capability::AuditRead,
@@ -69,7 +69,7 @@ const ALL: [Capability; 41] = [
     Capability::WakeAlarm,
 ];
 
-/// The sets for a container. Inheritable stays empty: a program that drops root cannot get them back
+/// The sets for a container. Inheritable stays empty: after dropping root, a program cannot regain them
 /// through file capabilities.
 pub(crate) fn capabilities(security: &ContainerSecurity) -> Result<LinuxCapabilities, SpecError> {
     let wishes = &security.capabilities;
@@ -99,7 +99,7 @@ pub(crate) fn capabilities(security: &ContainerSecurity) -> Result<LinuxCapabili
         .map_err(|error| SpecError::invalid("security_context.capabilities", error.to_string()))
 }
 
-/// Whether `ALL` is among the names, and the others.
+/// Returns whether `ALL` is among the names, and the other names.
 fn parse(names: &[String]) -> (bool, Capabilities) {
     let parsed = || names.iter().filter_map(|name| Wish::of(name));
     let all = parsed().any(|wish| wish == Wish::All);
@@ -127,8 +127,8 @@ impl Wish {
 }
 
 impl ContainerSecurity {
-    /// Names of capabilities that the guest's kernel does not know. A container is made without them, as it is with runc: a manifest may
-    /// name what another kernel has.
+    /// Names of capabilities unknown to the guest's kernel. A container is created without them, as with
+    /// runc: a manifest may name capabilities of another kernel.
     pub fn unknown_capabilities(&self) -> Vec<&str> {
         let wishes = &self.capabilities;
         let names = wishes.add.iter().chain(&wishes.drop).chain(&wishes.add_ambient);

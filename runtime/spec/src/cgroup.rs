@@ -1,30 +1,30 @@
 //! Limits as files of a container's cgroup (v2) in the guest, and the values to write. The module is pure;
-//! the agent writes. The files are documented in Documentation/admin-guide/cgroup-v2.rst of the kernel.
+//! the agent writes. The kernel documents the files in Documentation/admin-guide/cgroup-v2.rst.
 
 use std::collections::BTreeMap;
 
 use crate::sizing::{CPU_PERIOD, positive};
 use crate::{Resources, SpecError};
 
-/// CPU shares, as cgroup v1 has them (`MIN_SHARES`, `MAX_SHARES` in the kernel's `kernel/sched/sched.h`).
+/// CPU shares of cgroup v1 (`MIN_SHARES`, `MAX_SHARES` in the kernel's `kernel/sched/sched.h`).
 const SHARES: std::ops::RangeInclusive<u64> = 2..=262_144;
 
-/// Microseconds that the kernel takes for a period, and the least for a quota (`kernel/sched/core.c`,
+/// Microseconds accepted by the kernel for a period, and the least for a quota (`kernel/sched/core.c`,
 /// `tg_set_cfs_bandwidth`).
 const PERIOD: std::ops::RangeInclusive<u64> = 1000..=1_000_000;
 
-/// Controllers whose files may be named in `unified`.
+/// Controllers with files allowed in `unified`.
 const CONTROLLERS: [&str; 7] = ["cpu", "cpuset", "hugetlb", "io", "memory", "misc", "pids"];
 
-/// Longest name of a cgroup file and longest value, in bytes: far above what any controller has.
+/// Longest name of a cgroup file and longest value, in bytes: far above any controller's.
 const NAME_BYTES_MAX: usize = 64;
 const VALUE_BYTES_MAX: usize = 4096;
 
 impl Resources {
-    /// Files and values for these limits; what is unset has none. The names in `unified` win.
+    /// Files and values for these limits. Unset ones have none. The names in `unified` win.
     ///
     /// # Errors
-    /// A value that the kernel would refuse, by its field.
+    /// The kernel would refuse a value. The error names its field.
     pub fn cgroup_files(&self) -> Result<BTreeMap<String, String>, SpecError> {
         let mut files = BTreeMap::new();
         let mut put = |file: &str, value: Option<String>| {
@@ -45,7 +45,7 @@ impl Resources {
     }
 }
 
-/// A number, or no limit; zero says nothing.
+/// A number, or no limit. Zero means unset.
 fn limit(value: i64) -> Option<String> {
     match value {
         0 => None,
@@ -73,7 +73,7 @@ fn cpu_max(resources: &Resources) -> Result<Option<String>, SpecError> {
     }
 }
 
-/// CRI's limit is of memory and swap together, the kernel's of swap alone.
+/// CRI's limit covers memory and swap together, the kernel's only swap.
 fn swap_max(resources: &Resources) -> Result<Option<String>, SpecError> {
     const FIELD: &str = "resources.memory_swap_limit_in_bytes";
     let both = resources.memory_swap_limit_bytes;
@@ -88,8 +88,8 @@ fn swap_max(resources: &Resources) -> Result<Option<String>, SpecError> {
     }
 }
 
-/// cgroup v2's weight (1..=10000, 100 by default) for v1's shares: the curve through least, default and
-/// most of both that container runtimes share since 2025 (opencontainers/runc pull request 4785, for
+/// cgroup v2's weight (1..=10000, 100 by default) for v1's shares. The curve goes through the least, default
+/// and most of both. Container runtimes have shared it since 2025 (opencontainers/runc pull request 4785, for
 /// kubernetes issue 131216). The straight line before it gave one CPU's share a weight of 39.
 fn weight(shares: u64) -> u64 {
     if shares <= *SHARES.start() {
@@ -100,7 +100,7 @@ fn weight(shares: u64) -> u64 {
     }
     let log = (shares as f64).log2();
     let exponent = (log * log + 125.0 * log) / 612.0 - 7.0 / 34.0;
-    // Away from what the last bits of a float make of whole numbers, such as the default's.
+    // Subtracts a little, because the last bits of a float may exceed a whole number, such as the default.
     let weight = (10f64.powf(exponent) - 1e-9).ceil();
     (weight as u64).clamp(1, 10_000)
 }
@@ -115,7 +115,7 @@ fn check_file(file: &str, value: &str) -> Result<(), SpecError> {
         return refuse("is no file of a cgroup v2 controller");
     }
     if value.len() > VALUE_BYTES_MAX || value.contains('\0') {
-        return refuse("has a value that is too long, or holds a NUL byte");
+        return refuse("has an overlong value, or one with a NUL byte");
     }
     Ok(())
 }
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn weights_fit_least_default_and_most_and_the_curve_between() {
-        // The values that runc's own test has.
+        // The values of runc's own test.
         for (shares, expected) in [(1, 1), (2, 1), (1024, 100), (262_144, 10_000), (1 << 40, 10_000)] {
             assert_eq!(weight(shares), expected, "{shares}");
         }

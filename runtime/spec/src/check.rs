@@ -1,5 +1,5 @@
-//! Refuses specs that make no sense, and wishes that this runtime cannot fulfil, by the field's name.
-//! Harmless values that the kubelet and crictl always send pass.
+//! Refuses invalid specs, and requests unsupported by this runtime, by the field's name. Harmless values
+//! always sent by the kubelet and crictl pass.
 
 mod devices;
 mod mounts;
@@ -12,11 +12,11 @@ use crate::{
 /// Longest name of a pod or container: a DNS subdomain (RFC 1123).
 const NAME_BYTES_MAX: usize = 253;
 
-/// Longest host name that Linux takes (`__NEW_UTS_LEN`).
+/// Longest host name in Linux (`__NEW_UTS_LEN`).
 const HOSTNAME_BYTES_MAX: usize = 64;
 
 impl PodSpec {
-    /// Refuses a spec that makes no sense or that this runtime cannot fulfil.
+    /// Refuses an invalid or unsupported spec.
     pub fn check(&self) -> Result<(), SpecError> {
         name("metadata.name", &self.name)?;
         name("metadata.namespace", &self.namespace)?;
@@ -46,7 +46,7 @@ impl PodSpec {
         check_security::pod(self)
     }
 
-    /// Whether the containers share one PID namespace.
+    /// Returns true if the containers share one PID namespace.
     pub fn shares_pids(&self) -> bool {
         self.namespaces.pid == NamespaceMode::Pod
     }
@@ -54,14 +54,14 @@ impl PodSpec {
     /// The host name inside the pod.
     pub fn effective_hostname(&self) -> &str {
         let name = if self.hostname.is_empty() { &self.name } else { &self.hostname };
-        // A pod's name may be longer than Linux takes; cut where a character ends.
+        // A pod's name may be longer than Linux allows. It is cut between characters.
         let end = (0..=name.len().min(HOSTNAME_BYTES_MAX)).rev().find(|&i| name.is_char_boundary(i));
         name[..end.unwrap_or(0)].trim_end_matches(['.', '-'])
     }
 }
 
 impl ContainerSpec {
-    /// Refuses what makes no sense and what we cannot do for a container of `pod`.
+    /// Refuses an invalid or unsupported container of `pod`.
     pub fn check(&self, pod: &PodSpec) -> Result<(), SpecError> {
         name("metadata.name", &self.name)?;
         if self.image.is_empty() {
@@ -132,7 +132,7 @@ fn cgroup_parent(path: &str) -> Result<(), SpecError> {
     if path.split('/').any(|part| part == "..") || path.contains('\0') {
         return Err(SpecError::invalid("cgroup_parent", format!("{path:?} leads upwards")));
     }
-    // A slice's name says where the slice is, so the name must be one (systemd.slice(5)).
+    // A slice's name gives its place, so the name must be valid (systemd.slice(5)).
     let name = path.trim_matches('/').rsplit('/').next().and_then(|last| last.strip_suffix(".slice"));
     match name {
         Some(name) if name != "-" && name.split('-').any(str::is_empty) => {

@@ -1,7 +1,7 @@
-//! Security wishes that make no sense or cannot be fulfilled in a guest, refused by the field's name.
+//! Refuses invalid or impossible security requests in a guest, by the field's name.
 //!
-//! Some wishes are fulfilled by the pod's VM as it is: a level of an SELinux label keeps pods apart, and
-//! passes; a type or role names a policy that the guest does not have, and is refused.
+//! The pod's VM fulfils some requests by itself: a level of an SELinux label separates pods, and passes. A
+//! type or role names a policy missing in the guest, and is refused.
 
 use std::path::Path;
 
@@ -13,16 +13,16 @@ const IPC: &str = "security_context.namespace_options.ipc";
 const PID: &str = "security_context.namespace_options.pid";
 const USER: &str = "security_context.namespace_options.userns_options";
 
-/// Largest user or group id: Kubernetes' own bound, and below what the kernel keeps for "none".
+/// Largest user or group id: Kubernetes' own bound. It is below the kernel's value for "none".
 const ID_MAX: i64 = i32::MAX as i64;
 
-/// Refuses the wishes of a pod.
+/// Refuses invalid requests of a pod.
 pub(crate) fn pod(spec: &PodSpec) -> Result<(), SpecError> {
     namespaces(&spec.namespaces)?;
     if let NamespaceMode::Target(_) = spec.namespaces.pid {
         return Err(SpecError::invalid(
             PID,
-            "is TARGET, which is for a container; must be POD, CONTAINER or NODE",
+            "is TARGET, but only a container may use that; must be POD, CONTAINER or NODE",
         ));
     }
     let security = &spec.security;
@@ -32,7 +32,7 @@ pub(crate) fn pod(spec: &PodSpec) -> Result<(), SpecError> {
     selinux(&security.selinux)
 }
 
-/// Refuses the wishes of a container of `pod`.
+/// Refuses invalid requests of a container of `pod`.
 pub(crate) fn container(spec: &ContainerSpec, pod: &PodSpec) -> Result<(), SpecError> {
     let security = &spec.security;
     user(security)?;
@@ -70,7 +70,7 @@ fn user(security: &ContainerSecurity) -> Result<(), SpecError> {
     if security.run_as_group.is_some() && security.run_as_user.is_none() && name.is_empty() {
         return Err(SpecError::invalid("security_context.run_as_group", "needs a user as well"));
     }
-    // A colon would make the rest a group.
+    // After a colon the rest would be a group.
     if name.contains([':', '\0', '\n', '/']) {
         return Err(SpecError::invalid(
             "security_context.run_as_username",
@@ -100,8 +100,8 @@ fn namespaces(modes: &Namespaces) -> Result<(), SpecError> {
     match modes.ipc {
         NamespaceMode::Pod => {}
         NamespaceMode::Node => {
-            let reason = "NODE is not possible: the pod has a kernel of its own, which shares no memory or \
-                          message queues with the node's; run such pods with another runtime handler";
+            let reason = "NODE is not possible: the pod has its own kernel, without any shared memory or \
+                          message queues of the node; run such pods with another runtime handler";
             return Err(SpecError::invalid(IPC, reason));
         }
         _ => return Err(SpecError::invalid(IPC, "must be POD: the pod's containers share it")),
@@ -114,10 +114,10 @@ fn namespaces(modes: &Namespaces) -> Result<(), SpecError> {
     }
 }
 
-/// The pod's containers can only be together in one namespace whose root and whose ids are one stretch.
+/// The pod's containers can only share one namespace, with a root and with one contiguous range of ids.
 fn user_namespace(modes: &Namespaces) -> Result<(), SpecError> {
     if modes.pid == NamespaceMode::Node {
-        return Err(SpecError::invalid(PID, "is NODE, which a pod with a user namespace may not see"));
+        return Err(SpecError::invalid(PID, "is NODE; a pod with a user namespace must use another"));
     }
     for (kind, mappings) in [("uids", &modes.uids), ("gids", &modes.gids)] {
         let reason = match mappings.as_slice() {
@@ -155,7 +155,7 @@ fn apparmor(profile: Option<&Profile>) -> Result<(), SpecError> {
     }
 }
 
-/// `user:role:type:level`; the level may hold colons.
+/// `user:role:type:level`. The level may hold colons.
 fn selinux(label: &str) -> Result<(), SpecError> {
     if label.splitn(4, ':').take(3).all(str::is_empty) {
         return Ok(());

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-/// The path without `.` and `..`; one that leads above the root ends there.
+/// The path without `.` and `..`. A path above the root ends at the root.
 pub(crate) fn normalized(path: &str) -> PathBuf {
     let mut clean = PathBuf::from("/");
     for part in Path::new(path).components() {

@@ -1,4 +1,4 @@
-//! A container as the caller asks for it. The module has types only; `check.rs` judges them.
+//! A container as requested by the caller. The module has only types; `check.rs` checks them.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::{ContainerSecurity, IdMapping, NamespaceMode, Resources};
 
-/// A container as asked for. The record of a container keeps its spec for the container's life, and lists and
-/// statuses return it word for word. Devices by CDI name are resolved before: what they stand for is among the
+/// A container as requested. The record of a container keeps its spec for the container's life, and lists and
+/// statuses return it unchanged. Devices by CDI name are resolved before: their edits are among the
 /// variables, mounts and devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerSpec {
     /// Name within the pod.
     pub name: String,
-    /// How often the kubelet has made this container before.
+    /// Number of earlier containers created by the kubelet for this one.
     pub attempt: u32,
     /// Image to run: tag, digest reference or id, as the caller named it.
     pub image: String,
-    /// Image as the user wrote it in the pod, where the caller resolved it to an id before; else empty.
+    /// Image as written in the pod, if the caller resolved it to an id before. Otherwise empty.
     pub user_specified_image: String,
     /// Replaces the image's entrypoint.
     pub command: Vec<String>,
@@ -28,13 +28,13 @@ pub struct ContainerSpec {
     pub working_dir: String,
     /// Added to the image's; later entries win.
     pub env: Vec<(String, String)>,
-    /// Names of variables that are taken away from the image's, and from those that every container has.
+    /// Names of variables removed from the image's, and from the variables of every container.
     pub unset_env: Vec<String>,
     /// Labels, returned as they are.
     pub labels: BTreeMap<String, String>,
     /// Annotations, returned as they are.
     pub annotations: BTreeMap<String, String>,
-    /// Annotations that plugins of the node added or replaced; plugins alone see them.
+    /// Annotations added or replaced by plugins of the node. Only plugins see them.
     pub plugin_annotations: BTreeMap<String, String>,
     /// Log file, relative to the pod's log directory. Without either nothing is logged.
     pub log_path: Option<String>,
@@ -46,11 +46,11 @@ pub struct ContainerSpec {
     pub tty: bool,
     /// Limits.
     pub resources: Resources,
-    /// Limits of its processes; for those that are not named, every container has the same.
+    /// Limits of its processes. Unnamed ones are the same in every container.
     pub process_limits: Vec<ProcessLimit>,
     /// Users, capabilities, profiles.
     pub security: ContainerSecurity,
-    /// Signal that asks it to end: a name with or without `SIG`, or a number. `None`: the image's, else SIGTERM.
+    /// Signal for stopping it: a name with or without `SIG`, or a number. `None`: the image's, else SIGTERM.
     pub stop_signal: Option<String>,
     /// Volumes and files of the host.
     pub mounts: Vec<Mount>,
@@ -69,18 +69,19 @@ impl ContainerSpec {
         }
     }
 
-    /// The mounts that are files of the host, each with its index among all mounts. A device that every guest has of its own is none.
+    /// The mounts of host files, each with its index among all mounts. Devices built into every guest do not
+    /// count.
     pub fn host_mounts(&self) -> impl Iterator<Item = (usize, &Mount)> {
         let is_of_host = |mount: &Mount| mount.image.is_empty() && mount.guest_device().is_none();
         self.mounts.iter().enumerate().filter(move |(_, mount)| is_of_host(mount))
     }
 
-    /// The devices that are disks of the node, each with its index among all devices.
+    /// The devices backed by disks of the node, each with its index among all devices.
     pub fn block_devices(&self) -> impl Iterator<Item = (usize, &Device)> {
         self.devices.iter().enumerate().filter(|(_, device)| device.guest_device().is_none())
     }
 
-    /// The mounts that are images, each with its index among all mounts.
+    /// The image volumes, each with its index among all mounts.
     pub fn image_mounts(&self) -> impl Iterator<Item = (usize, &Mount)> {
         self.mounts.iter().enumerate().filter(|(_, mount)| !mount.image.is_empty())
     }
@@ -94,19 +95,19 @@ pub struct Mount {
     pub host_path: String,
     /// In the container.
     pub container_path: String,
-    /// Read-only; what the host has mounted below is not.
+    /// Read-only, except for mounts of the host below it.
     pub readonly: bool,
     /// All below is read-only too.
     pub recursive_read_only: bool,
-    /// Visibility of mounts that are made later.
+    /// Visibility of later mounts.
     pub propagation: MountPropagation,
-    /// Bits of files that give a program its file's owner have no effect.
+    /// The setuid and setgid bits of files have no effect.
     pub nosuid: bool,
     /// Programs cannot be executed.
     pub noexec: bool,
-    /// Give the files a label of the container's; means something only on a host with SELinux.
+    /// Give the files the container's label. Only has an effect on a host with SELinux.
     pub selinux_relabel: bool,
-    /// How owners of the files are shown: what they are on the host, as users of the pod's user namespace.
+    /// Mapping of the files' owners from ids of the host to users of the pod's user namespace.
     pub uid_mappings: Vec<IdMapping>,
     /// Owners by group, in the same form.
     pub gid_mappings: Vec<IdMapping>,
@@ -114,7 +115,7 @@ pub struct Mount {
     pub image: String,
     /// Image volume: the image as the user wrote it in the pod; may be empty.
     pub image_user_specified: String,
-    /// Image volume: what of it; empty for all.
+    /// Image volume: path in the image. Empty for all of it.
     pub image_sub_path: String,
 }
 
@@ -124,13 +125,13 @@ pub struct Mount {
 pub struct ProcessLimit {
     /// Its name, as in `RLIMIT_NOFILE`.
     pub name: String,
-    /// The limit in force.
+    /// The current limit.
     pub soft: u64,
-    /// The limit up to which a process may raise the one in force.
+    /// The limit up to which a process may raise the current one.
     pub hard: u64,
 }
 
-/// A file system in the guest's memory, which the container's limit counts.
+/// A file system in the guest's memory, counted in the container's limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tmpfs {
@@ -140,7 +141,7 @@ pub struct Tmpfs {
     pub options: Vec<String>,
 }
 
-/// Visibility of mounts that are made after the container's start.
+/// Visibility of mounts created after the container's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MountPropagation {
@@ -163,10 +164,10 @@ pub struct Device {
     pub container_path: String,
     /// Of `rwm`.
     pub permissions: String,
-    /// Owner of the node, as the container has users.
+    /// Owner of the node, by the container's numbering of users.
     pub uid: u32,
-    /// Group of the node, as the container has groups.
+    /// Group of the node, by the container's numbering of groups.
     pub gid: u32,
-    /// Mode of the node. `None`: 0666 for a device of the guest's own, 0660 for a disk.
+    /// Mode of the node. `None`: 0666 for a device of the guest, 0660 for a disk.
     pub mode: Option<u32>,
 }

@@ -3,15 +3,15 @@
 /// A refused spec. The text names the field as CRI spells it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// A wish that makes sense and that this runtime cannot fulfil.
+    /// A valid request, but unsupported by this runtime.
     #[error("{field}: {what} not supported yet")]
     Unsupported {
         /// The field, as CRI spells it.
         field: &'static str,
-        /// The wish, as the subject of "… not supported yet" ("localhost profiles are").
+        /// The request, as the subject of "… not supported yet" ("localhost profiles are").
         what: String,
     },
-    /// A value that makes no sense.
+    /// An invalid value.
     #[error("{field}: {reason}")]
     Invalid {
         /// The field, as CRI spells it.

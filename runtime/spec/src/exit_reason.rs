@@ -1,14 +1,14 @@
-//! Why a container is exited, as one enum from the agent's answer to the CRI and the command line.
+//! Reason for a container's exit, as one enum from the agent's answer to the CRI and the command line.
 //!
-//! The names are those that the kubelet and people know from other runtimes; they are part of the stored
-//! status and of CRI's `ContainerStatus.reason`, so a variant may be added but never renamed.
+//! The kubelet and people know these names from other runtimes. They are part of the stored status and of
+//! CRI's `ContainerStatus.reason`, so a variant may be added but never renamed.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Why a container is exited.
+/// Reason for a container's exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExitReason {
     /// The program ended with code 0.
@@ -18,9 +18,9 @@ pub enum ExitReason {
     /// The memory limit of the container killed one of its processes.
     #[serde(rename = "OOMKilled")]
     OomKilled,
-    /// The program could not be executed: see [`StartFailure`] for the exit code.
+    /// The program could not be executed. See [`StartFailure`] for the exit code.
     ContainerCannotRun,
-    /// Anything else kept the container from starting; the exit code is 128.
+    /// Another failure prevented the container's start. The exit code is 128.
     StartError,
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for ExitReason {
     }
 }
 
-/// A name that no [`ExitReason`] has.
+/// A name of no [`ExitReason`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is no exit reason")]
 pub struct UnknownExitReason(String);
@@ -67,20 +67,20 @@ impl FromStr for ExitReason {
     }
 }
 
-/// Why the guest's kernel does not execute a program.
+/// Reason why the guest's kernel does not execute a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StartFailure {
     /// The image does not have the program.
     ExecutableNotFound,
-    /// The file is there and cannot be executed: no permission, or no program.
+    /// The file exists but cannot be executed: no permission, or no program.
     ExecutableNotRunnable,
 }
 
 impl StartFailure {
     const ALL: [StartFailure; 2] = [StartFailure::ExecutableNotFound, StartFailure::ExecutableNotRunnable];
 
-    /// The exit code that shells give such a command: 127 or 126.
+    /// The exit code given by shells for such a command: 127 or 126.
     #[must_use]
     pub fn exit_code(self) -> u8 {
         match self {
@@ -89,7 +89,7 @@ impl StartFailure {
         }
     }
 
-    /// The name that errors carry to clients, in gRPC's error details and on a session's error stream.
+    /// The name in errors sent to clients, in gRPC's error details and on a session's error stream.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -98,7 +98,7 @@ impl StartFailure {
         }
     }
 
-    /// The failure of this name; `None` for any other name.
+    /// The failure of this name. `None` for any other name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<StartFailure> {
         StartFailure::ALL.into_iter().find(|failure| failure.name() == name)

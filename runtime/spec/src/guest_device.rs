@@ -1,9 +1,9 @@
-//! Character devices that a Linux guest has of its own. A device plugin that allots such a device of the node names it by its
-//! usual path; the guest's own does the same work there, apart from the node's.
+//! Character devices built into a Linux guest. A device plugin allotting such a device of the node names it
+//! by its usual path. The guest's own device does the same work there, separate from the node's.
 
 use crate::{Device, Mount};
 
-/// A character device of every Linux kernel that has its driver: the numbers are fixed.
+/// A character device of every Linux kernel with its driver. The numbers are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GuestDevice {
     /// The usual path.
@@ -12,12 +12,12 @@ pub struct GuestDevice {
     pub major: i64,
     /// Minor number.
     pub minor: i64,
-    /// Whether every container has the device without asking.
+    /// True if every container has the device by default.
     pub is_default: bool,
 }
 
 impl GuestDevice {
-    /// All of them; none leads further than the guest's kernel. Numbers from the kernel's
+    /// All of them. None reaches beyond the guest's kernel. Numbers from the kernel's
     /// Documentation/admin-guide/devices.txt.
     pub(crate) const ALL: [GuestDevice; 8] = [
         default("/dev/null", 1, 3),
@@ -30,7 +30,7 @@ impl GuestDevice {
         asked("/dev/fuse", 10, 229),
     ];
 
-    /// Mode of the node as the kernel makes it: who may open the device is its rule.
+    /// Mode of the node as created by the kernel. The kernel itself decides about opening the device.
     pub(crate) const MODE: u32 = 0o666;
 }
 
@@ -43,7 +43,8 @@ const fn asked(path: &'static str, major: i64, minor: i64) -> GuestDevice {
 }
 
 impl Mount {
-    /// The guest's device that stands for the mounted one of the node: people mount `/dev/null` over files to empty them.
+    /// The guest's counterpart of the mounted device of the node: people mount `/dev/null` over files to
+    /// empty them.
     pub fn guest_device(&self) -> Option<GuestDevice> {
         let mut defaults = GuestDevice::ALL.into_iter().filter(|device| device.is_default);
         defaults.find(|device| self.image.is_empty() && device.path == self.host_path)
@@ -51,12 +52,12 @@ impl Mount {
 }
 
 impl Device {
-    /// The guest's device that stands for this one of the node.
+    /// The guest's counterpart of this device of the node.
     pub fn guest_device(&self) -> Option<GuestDevice> {
         GuestDevice::ALL.into_iter().find(|device| device.path == self.host_path)
     }
 
-    /// Whether the node of a guest's device has the owner and mode that the kernel gives it.
+    /// Returns true if the node of a guest's device has the kernel's default owner and mode.
     pub(crate) fn is_as_made(&self) -> bool {
         let mode = self.mode.unwrap_or(GuestDevice::MODE);
         (self.uid, self.gid, mode) == (0, 0, GuestDevice::MODE)

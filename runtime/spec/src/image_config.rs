@@ -1,9 +1,9 @@
-//! The fields of the OCI image configuration that a plan reads. The module has types only; the image store
+//! The fields of the OCI image configuration needed for a plan. The module has only types; the image store
 //! fills them in.
 
 use serde::{Deserialize, Serialize};
 
-/// Defaults that the image gives its containers (OCI image specification, `config.md`).
+/// The image's defaults for its containers (OCI image specification, `config.md`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ImageConfig {
@@ -17,8 +17,8 @@ pub struct ImageConfig {
     pub cmd: Vec<String>,
     /// Working directory; empty for `/`.
     pub working_dir: String,
-    /// Name or number of the signal that asks the program to end; empty for SIGTERM.
+    /// Name or number of the signal for stopping the program. Empty for SIGTERM.
     pub stop_signal: String,
-    /// Paths of directories that are to be volumes.
+    /// Paths of directories declared as volumes.
     pub volumes: Vec<String>,
 }

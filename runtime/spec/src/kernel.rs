@@ -1,20 +1,21 @@
-//! The guest kernels that a handler chooses from. Pure; the files are the daemon's.
+//! The guest kernels available to a handler. Pure; the daemon has the files.
 
 use serde::{Deserialize, Serialize};
 
-/// A kernel that a pod's guest boots.
+/// The kernel booted by a pod's guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kernel {
-    /// The kernel with what containers need and no more: it boots fastest and takes the least memory.
+    /// The kernel with only the features needed by containers. It boots fastest and uses the least memory.
     #[default]
     Small,
-    /// The small one with what a distribution's kernel has besides: file systems, tunnels, legacy packet filters, probes.
+    /// The small one with a distribution kernel's extras: file systems, tunnels, legacy packet filters,
+    /// probes.
     Full,
 }
 
 impl Kernel {
-    /// Memory in bytes that the kernel takes beyond what the small one does.
+    /// Memory in bytes used beyond the small kernel's.
     pub(crate) const fn more_than_small(self) -> u64 {
         match self {
             Kernel::Small => 0,
@@ -23,5 +24,5 @@ impl Kernel {
     }
 }
 
-/// The full kernel's own code and data are larger, and the drivers that it has more of allocate at boot.
+/// The full kernel's own code and data are larger, and its additional drivers allocate at boot.
 const FULL_MORE: u64 = 24 << 20;

@@ -1,8 +1,8 @@
-//! Volumes of a pod by the places that the kubelet has for them. Pure: whether something is there, and of what kind, is
-//! the caller's to find out.
+//! Volumes of a pod, recognised by the kubelet's paths. Pure: the caller checks the existence and kind of a
+//! path.
 //!
-//! The kubelet's root directory is anywhere, so that a path is known by its end alone
-//! (kubelet `kubelet_getters.go`, `pkg/volume/util/subpath`):
+//! The kubelet's root directory can be anywhere, so only the end of a path identifies it (kubelet
+//! `kubelet_getters.go`, `pkg/volume/util/subpath`):
 //!
 //! ```text
 //!  <root>/pods/<uid of the pod>/volumes/kubernetes.io~<plugin>/<volume>
@@ -11,7 +11,7 @@
 
 use std::path::PathBuf;
 
-/// A kind of volume that the kubelet itself fills, or leaves empty.
+/// A kind of volume filled by the kubelet itself, or left empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum VolumePlugin {
@@ -23,7 +23,7 @@ pub enum VolumePlugin {
 }
 
 impl VolumePlugin {
-    /// Plugins whose volumes are written by the kubelet's atomic writer.
+    /// Plugins using the kubelet's atomic writer for their volumes.
     pub const PUBLISHED: [VolumePlugin; 4] =
         [VolumePlugin::ConfigMap, VolumePlugin::Secret, VolumePlugin::Projected, VolumePlugin::DownwardApi];
 
@@ -44,7 +44,7 @@ impl VolumePlugin {
     }
 }
 
-/// A path of the host at which the kubelet has a volume of a pod, or a part of one.
+/// The kubelet's path on the host of a pod's volume, or of a part of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KubeletPath {
     /// The whole volume.
@@ -56,7 +56,7 @@ pub enum KubeletPath {
     },
     /// A file or a directory of a volume, bound by the kubelet.
     SubPath {
-        /// The place that it is bound to.
+        /// The path of the bind mount.
         path: PathBuf,
         /// The pod's directory.
         pod: PathBuf,
@@ -66,8 +66,8 @@ pub enum KubeletPath {
 }
 
 impl KubeletPath {
-    /// Recognises a path of the pod with this uid. Paths of other pods, and paths that are not written as the kubelet
-    /// writes them, are none.
+    /// Recognises a path of the pod with this uid. Returns `None` for paths of other pods, and for paths not
+    /// in the kubelet's own form.
     pub fn of(pod_uid: &str, host_path: &str) -> Option<KubeletPath> {
         let names: Vec<&str> = host_path.strip_prefix('/')?.split('/').collect();
         if !is_name(pod_uid) || !names.iter().all(|name| is_name(name)) {
@@ -87,7 +87,7 @@ impl KubeletPath {
         }
     }
 
-    /// Directory that the volume has if it is of this plugin.
+    /// Directory of the volume, assuming this plugin.
     pub fn directory(&self, of: VolumePlugin) -> Option<PathBuf> {
         match self {
             KubeletPath::Volume { plugin, directory } => (*plugin == of).then(|| directory.clone()),
@@ -97,7 +97,7 @@ impl KubeletPath {
         }
     }
 
-    /// The place of the part of the volume that is asked for; `None` for the whole volume.
+    /// The path of the requested part of the volume. `None` for the whole volume.
     pub fn sub_path(&self) -> Option<&std::path::Path> {
         match self {
             KubeletPath::Volume { .. } => None,
@@ -106,7 +106,7 @@ impl KubeletPath {
     }
 }
 
-/// Whether this is the name of one file, which leads to no other place.
+/// Returns true if this is the name of one file, without a path to another place.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0'])
 }
@@ -159,17 +159,17 @@ mod tests {
             "/k/pods/other/volumes/kubernetes.io~secret/a",
             "/k/pods/UID-2/volumes/kubernetes.io~secret/a",
             "/k/pods/UID/volumes/../../other/volumes/kubernetes.io~secret/a",
-            // Written in another way than the kubelet's.
+            // Not in the kubelet's own form.
             "/k/pods/UID/volumes/kubernetes.io~secret/a/",
             "/k/pods/UID/volumes//kubernetes.io~secret/a",
             "/k/pods/./UID/volumes/kubernetes.io~secret/a",
             "k/pods/UID/volumes/kubernetes.io~secret/a",
             "/k/pods/UID/volumes/kubernetes.io~secret/..",
-            // Of a volume, and no volume.
+            // Above or within a volume, but not the volume itself.
             "/k/pods/UID/volumes/kubernetes.io~secret",
             "/k/pods/UID/volumes/kubernetes.io~secret/a/key",
             "/k/pods/UID/volumes/kubernetes.io~secret/a/..data/key",
-            // Other kinds, and what is no volume at all.
+            // Other kinds, and no volumes at all.
             "/k/pods/UID/volumes/kubernetes.io~csi/a",
             "/k/pods/UID/volumes/kubernetes.io~csi/a/mount",
             "/k/pods/UID/volumes/secret/a",

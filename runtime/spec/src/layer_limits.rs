@@ -1,5 +1,6 @@
-//! Limits of what a pod's containers write: of the scratch disk, which holds all writable layers, and of each layer. CRI
-//! has no fields for them, so a handler has limits, and a pod's annotations may name lower ones. Pure.
+//! Limits of the containers' writes: for the scratch disk, with all writable layers on it, and for each
+//! layer. CRI has no fields for them. So a handler has limits, and a pod's annotations may name lower ones.
+//! Pure.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +15,10 @@ const SCRATCH: &str = "podvisor.io/scratch-size";
 /// Annotation with the limit of each container's layer.
 const EACH_LAYER: &str = "podvisor.io/writable-layer-limit";
 
-/// Before the name of a container: annotation with the limit of its layer.
+/// Annotation with the limit of one container's layer: this prefix, then the container's name.
 const ONE_LAYER: &str = "writable-layer-limit.podvisor.io/";
 
-/// Smallest scratch disk, in bytes: the template that all are copied from.
+/// Smallest scratch disk, in bytes: the size of its template.
 const SCRATCH_MIN: u64 = 64 << 20;
 
 /// Smallest limit of a layer, in bytes: room for the directories of a container's mounts.
@@ -30,14 +31,14 @@ const SCRATCH_GRAIN: u64 = 1 << 20;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LayerLimits {
-    /// Most bytes of a container's layer; `None` for no limit but the scratch disk's.
+    /// Most bytes of a container's layer. `None` for no limit but the scratch disk's.
     each: Option<u64>,
     /// Lower limits, by the container's name.
     by_container: BTreeMap<String, u64>,
 }
 
 impl LayerLimits {
-    /// The limits that a pod with these annotations has, where the handler allows `most` bytes for each layer.
+    /// The limits of a pod with these annotations, if the handler allows `most` bytes for each layer.
     ///
     /// # Errors
     /// A value is no quantity, less than 1 MiB, or more than the handler allows.
@@ -51,18 +52,18 @@ impl LayerLimits {
         Ok(LayerLimits { each, by_container: named.collect::<Result<_, _>>()? })
     }
 
-    /// Whether no layer has a limit of its own.
+    /// Returns true if no layer has its own limit.
     pub fn is_empty(&self) -> bool {
         *self == LayerLimits::default()
     }
 
-    /// Most bytes of this container's layer; `None` for no limit but the scratch disk's.
+    /// Most bytes of this container's layer. `None` for no limit but the scratch disk's.
     pub fn of_container(&self, name: &str) -> Option<u64> {
         self.by_container.get(name).copied().or(self.each)
     }
 }
 
-/// Size in bytes of the scratch disk of a pod with these annotations, where the handler gives `most` bytes.
+/// Size in bytes of the scratch disk of a pod with these annotations, if the handler gives `most` bytes.
 ///
 /// # Errors
 /// The value is no quantity, less than 64 MiB, or more than the handler gives.
@@ -74,7 +75,7 @@ pub fn scratch_bytes(annotations: &BTreeMap<String, String>, most: u64) -> Resul
 
 fn bytes(name: &str, text: &str, least: u64, most: Option<u64>) -> Result<u64, SpecError> {
     let invalid = |why: String| SpecError::invalid("annotations", format!("{name} is {text:?}{why}"));
-    let bytes = quantity(text).ok_or_else(|| invalid(", which is no quantity".to_owned()))?;
+    let bytes = quantity(text).ok_or_else(|| invalid(", not a quantity".to_owned()))?;
     if bytes < least {
         return Err(invalid(format!(", and is at least {} Mi", least >> 20)));
     }

@@ -1,22 +1,22 @@
-//! The ledger of a pod's VM: one calculation from the wishes of the pod and its containers, used for the
+//! The ledger of a pod's VM: one calculation from the requests of the pod and its containers, used for the
 //! VM's size, the containers' shares, reports and metrics.
 //!
 //! ```text
-//!  containers' memory, where the pod has a limit:  max(the pod's limit, the largest container's)
-//!                      where it has none:          max(the handler's default, the sum of the containers')
-//!                      and once the handler's default on top for those without a limit
-//!                      (where the pod has none: within that sum)
+//!  containers' memory, with a pod limit:  max(the pod's limit, the largest container's)
+//!                      without one:       max(the handler's default, the sum of the containers')
+//!                      and the handler's default once on top for containers without a limit
+//!                      (without a pod limit: within that sum)
 //!  needed    = containers' memory + (overhead as sent, else the guest's with its kernel)
-//!              + page structures of the images, 1/64, beyond those that the overhead holds
+//!              + page structures of the images, 1/64, beyond those covered by the overhead
 //!  VM memory = needed + page structures of the VM's memory, 1/64   rounded up to MEMORY_GRAIN
-//!              at most what the pod's cgroup on the node allows, less the VMM's own
-//!  vCPUs     = the pod's quota, or a container's larger one, rounded up; all that the VM has
-//!              where the pod or a container has no quota
+//!              at most the limit of the pod's cgroup on the node, less the VMM's own
+//!  vCPUs     = the pod's quota, or a container's larger one, rounded up; all of the VM's
+//!              if the pod or a container has no quota
 //! ```
 //!
-//! The pod's limit is not the sum of its containers' limits: the kubelet's figure has the larger of init and
-//! main containers, and with a limit for the whole pod each container's own limit is the pod's (kubelet
-//! `getMemoryLimit`). The kubelet leaves a container without a limit out of the sum, and such a container
+//! The pod's limit is not the sum of its containers' limits. The kubelet's value has the larger of init and
+//! main containers. With a limit for the whole pod, each container's own limit is the pod's (kubelet
+//! `getMemoryLimit`). The kubelet leaves a container without a limit out of the sum, so such a container
 //! would find no room.
 
 use std::collections::BTreeMap;
@@ -32,20 +32,20 @@ use crate::{Resources, SpecError, VmBounds, VmSize};
 /// The VM's size, and the share of each container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Ledger {
-    /// Size that the VM should have now.
+    /// Current target size of the VM.
     pub size: VmSize,
-    /// Memory in bytes that the VM should have, were its pod's cgroup on the node large enough.
+    /// Memory in bytes wanted for the VM, if its pod's cgroup on the node were large enough.
     pub wanted_bytes: u64,
-    /// Size that the VM booted with.
+    /// Size of the VM at boot.
     pub boot: VmSize,
-    /// Size that the VM may grow to.
+    /// Size up to which the VM may grow.
     pub most: VmSize,
     /// Part of the memory for the guest itself.
     pub overhead_bytes: u64,
     /// Part of the memory for the containers.
     pub containers_bytes: u64,
-    /// Part of the memory for the kernel's page structures: of the memory itself, and of images beyond those that the
-    /// overhead holds.
+    /// Part of the memory for the kernel's page structures: of the memory itself, and of images beyond those
+    /// covered by the overhead.
     pub page_structs_bytes: u64,
     /// Bytes of the images in the VM.
     pub images_bytes: u64,
@@ -56,15 +56,15 @@ pub struct Ledger {
 /// Share of one container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Grant {
-    /// Memory limit in bytes; `None` for whatever the others leave.
+    /// Memory limit in bytes. `None` for all the memory left by the others.
     pub memory_bytes: Option<u64>,
-    /// CPU limit in thousandths of a CPU; `None` for whatever the others leave.
+    /// CPU limit in thousandths of a CPU. `None` for all the CPU time left by the others.
     pub cpu_milli: Option<u64>,
 }
 
 impl Ledger {
-    /// Draws the ledger up for a VM built for `bounds`, with images of so many bytes, and for the containers that have
-    /// not ended.
+    /// Calculates the ledger for a VM built for `bounds`, with images of so many bytes, and for the
+    /// containers still alive.
     pub fn draw<'a>(
         bounds: &VmBounds,
         pod: Option<&Resources>,
@@ -81,7 +81,7 @@ impl Ledger {
         let asked = containers_bytes.saturating_add(overhead_bytes);
         let image_structs = image_structs(images_bytes);
         let boot = bounds.boot.memory_bytes;
-        // Images alone take no VM beyond its bounds: what is left of them is the guest's page cache.
+        // Images alone do not take a VM beyond its bounds. The rest comes out of the guest's page cache.
         let most = bounds.most.memory_bytes.max(grown_memory(boot, asked));
         let wanted_bytes = grown_memory(boot, asked.saturating_add(image_structs)).min(most);
         let memory_bytes = wanted_bytes.min(bounds.room.map_or(u64::MAX, fitting));
@@ -100,7 +100,7 @@ impl Ledger {
         }
     }
 
-    /// Refuses a size that the VM can never have; `field` is the field that asked for it.
+    /// Refuses a size beyond the VM's bounds. `field` is the requesting field.
     ///
     /// # Errors
     /// A refusal with both numbers.
@@ -121,7 +121,7 @@ fn grant(resources: &Resources) -> Grant {
     }
 }
 
-/// CPUs that are enough for these limits; `None` where nothing bounds them.
+/// CPUs enough for these limits. `None` without a bound.
 fn vcpus(pod: Option<&Resources>, containers: &BTreeMap<String, Grant>) -> Option<u8> {
     let pod = pod.and_then(|r| quota_cpus(r.cpu_quota, r.cpu_period))?;
     let most =

@@ -1,14 +1,14 @@
-//! Pods and containers as they are asked for, checked, and resolved into what the VM and the agent need.
+//! Pods and containers as requested, checked, and resolved for the VM and the agent.
 //!
 //! | step | where |
 //! |---|---|
-//! | asked for | [`PodSpec`], [`ContainerSpec`], [`ExecSpec`] |
+//! | requested | [`PodSpec`], [`ContainerSpec`], [`ExecSpec`] |
 //! | refused, by the field's name | [`PodSpec::check`], [`ContainerSpec::check`] |
 //! | size of the VM | [`VmBounds::of`] at boot, [`Ledger::draw`] from then on |
-//! | overhead, as a RuntimeClass has it | [`VmCosts::overhead`] |
+//! | overhead for a RuntimeClass | [`VmCosts::overhead`] |
 //! | limits of the containers | [`Resources::cgroup_files`] |
 //! | resolved, for the agent | [`ContainerPlan::resolve`], [`ExecPlan::resolve`] |
-//! | volumes that the guest may keep itself | [`KubeletPath::of`], [`ContainerPlan::keep_in_guest`] |
+//! | volumes for the guest to keep | [`KubeletPath::of`], [`ContainerPlan::keep_in_guest`] |
 //! | reasons of an end | [`ExitReason`], [`StartFailure`] |
 //!
 //! The crate is pure: no input or output, no clock, no threads.

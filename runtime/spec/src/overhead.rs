@@ -1,5 +1,5 @@
-//! Overhead of pods, as a RuntimeClass has it: what a VM takes of the node beside its containers' memory. The costs are the
-//! daemon's own, or those that were measured; the arithmetic is the ledger's, the other way round. Pure.
+//! Overhead of pods for a RuntimeClass: a VM's use of the node beside its containers' memory. The costs are
+//! the daemon's own or measured ones. The arithmetic is the ledger's, inverted. Pure.
 //!
 //! ```text
 //!  VM's memory M:  M - guest(M) = containers' memory      guest(M) = constant + share of M
@@ -12,13 +12,13 @@ use crate::sizing::{GUEST_OVERHEAD, MEMORY_GRAIN, MEMORY_MIN, PAGE_STRUCTS, PAGE
 
 const MIB: u64 = 1 << 20;
 
-/// Least memory of a pod that an overhead is right for, in bytes: no container starts with less.
+/// Least memory of a pod with a correct overhead, in bytes: no container starts with less.
 const POD_MIN: u64 = MIB;
 
-/// Largest share that is reckoned with, in bytes for each MiB: half of the VM's memory.
+/// Largest share used, in bytes for each MiB: half of the VM's memory.
 const SHARE_MAX: u64 = MIB / 2;
 
-/// A cost that grows with a VM's memory.
+/// A cost growing with a VM's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VmCost {
     /// Bytes of every VM.
@@ -35,8 +35,9 @@ impl VmCost {
         self.constant_bytes.saturating_add(share)
     }
 
-    /// The cost that holds all of these, each the memory of a VM and what it was found to take, in bytes: as steep as from
-    /// the smallest VM to the largest, and at least `share_min` bytes for each MiB. One point alone gives no share.
+    /// The cost covering all of these points, each a VM's memory and its measured cost, in bytes. Its slope
+    /// is that from the smallest VM to the largest, and at least `share_min` bytes for each MiB. A single
+    /// point gives no slope.
     pub fn holding(points: &[(u64, u64)], share_min: u64) -> VmCost {
         let least = points.iter().min_by_key(|(memory, _)| *memory);
         let most = points.iter().max_by_key(|(memory, _)| *memory);
@@ -68,21 +69,21 @@ pub struct VmCosts {
 }
 
 impl VmCosts {
-    /// The costs that the daemon counts with where it sizes a VM, and fits one into a pod's cgroup.
+    /// The daemon's costs for sizing a VM, and for fitting one into a pod's cgroup.
     pub const COUNTED: VmCosts = VmCosts {
         guest: VmCost { constant_bytes: GUEST_OVERHEAD, bytes_per_mib: MIB / PAGE_STRUCTS },
         vmm: VmCost { constant_bytes: VMM_MEMORY, bytes_per_mib: MIB / PAGE_TABLES },
     };
 
-    /// The overhead that is enough for every pod whose containers have at most so much memory together, in bytes.
+    /// The overhead sufficient for every pod with containers of at most so much memory together, in bytes.
     pub fn overhead(&self, containers_bytes: u64) -> Overhead {
         let left = MIB - self.guest.bytes_per_mib.min(SHARE_MAX);
         let needed = u128::from(containers_bytes) + u128::from(self.guest.constant_bytes);
         let vm = (needed * u128::from(MIB)).div_ceil(u128::from(left));
-        // A VM's memory is rounded up, by less than a grain, for a smaller pod more than for this one.
+        // A VM's memory is rounded up by less than a grain. A smaller pod's may be rounded up by more.
         let vm = u64::try_from(vm).unwrap_or(u64::MAX).saturating_add(MEMORY_GRAIN);
         let most = self.parts(vm, containers_bytes);
-        // Small pods have a VM of the least size, however little they ask for.
+        // Small pods have a VM of the least size, regardless of their request.
         let least = self.parts(MEMORY_MIN, POD_MIN);
         if least.total_bytes() > most.total_bytes() { least } else { most }
     }
@@ -92,7 +93,7 @@ impl VmCosts {
     }
 }
 
-/// Memory that a pod takes beside its containers, in bytes.
+/// Memory used by a pod beside its containers, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Overhead {
     /// Part inside the VM.

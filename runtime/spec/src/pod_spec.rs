@@ -1,4 +1,4 @@
-//! A pod as the caller asks for it. The module has types only; `check.rs` judges them.
+//! A pod as requested by the caller. The module has only types; `check.rs` checks them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Namespaces, PodSecurity, Resources};
 
-/// A pod as asked for. The pod's record keeps the spec for the pod's life, and lists and statuses return it
-/// word for word.
+/// A pod as requested. The pod's record keeps the spec for the pod's life, and lists and statuses return it
+/// unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PodSpec {
@@ -18,33 +18,33 @@ pub struct PodSpec {
     pub namespace: String,
     /// Kubernetes unique id of the pod object.
     pub uid: String,
-    /// How often the kubelet has made this pod's sandbox before.
+    /// Number of earlier sandboxes created by the kubelet for this pod.
     pub attempt: u32,
     /// Host name inside the pod. Empty: the pod's name.
     pub hostname: String,
-    /// Directory on the host for the containers' logs; without it nothing is logged to files.
+    /// Directory on the host for the containers' logs. Without it nothing is logged to files.
     pub log_directory: Option<PathBuf>,
     /// Name servers. `None`: the host's `/etc/resolv.conf`.
     pub dns: Option<Dns>,
-    /// Ports of the host that lead to the pod.
+    /// Ports of the host forwarded to the pod.
     pub port_mappings: Vec<PortMapping>,
     /// Labels, returned as they are.
     pub labels: BTreeMap<String, String>,
     /// Annotations, returned as they are.
     pub annotations: BTreeMap<String, String>,
-    /// Name of the handler that runs the pod; empty for the default one.
+    /// Name of the pod's handler. Empty for the default one.
     pub runtime_handler: String,
-    /// The host's cgroup that the VMM enters a child of; empty for our own.
+    /// The parent cgroup on the host for the VMM's cgroup. Empty for our own.
     pub cgroup_parent: String,
     /// Kernel settings inside the guest.
     pub sysctls: BTreeMap<String, String>,
-    /// Namespaces that the pod's containers use.
+    /// Namespaces of the pod's containers.
     pub namespaces: Namespaces,
     /// Cost of the pod beyond its containers.
     pub overhead: Option<Resources>,
     /// The sum of its containers.
     pub resources: Option<Resources>,
-    /// Pod-wide security wishes.
+    /// Pod-wide security requests.
     pub security: PodSecurity,
 }
 
@@ -61,7 +61,7 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// The file's text; empty where nothing is asked.
+    /// The file's text. Empty without a request.
     pub fn resolv_conf(&self) -> String {
         let mut text = String::new();
         if !self.searches.is_empty() {
@@ -77,7 +77,7 @@ impl Dns {
     }
 }
 
-/// A port of the host that leads to the pod.
+/// A port of the host forwarded to the pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PortMapping {
@@ -103,7 +103,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// `tcp`, `udp` or `sctp`, as CNI's portmap spells it.
+    /// `tcp`, `udp` or `sctp`, as in CNI's portmap.
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Tcp => "tcp",

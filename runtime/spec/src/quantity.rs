@@ -1,6 +1,6 @@
-//! Quantities as Kubernetes writes them. Pure.
+//! Quantities in Kubernetes' notation. Pure.
 
-/// Longest number that is read, in characters. Kubernetes' own have fewer than 20 digits.
+/// Longest number accepted, in characters. Kubernetes' own have fewer than 20 digits.
 const NUMBER_CHARS_MAX: usize = 24;
 
 /// Reads a quantity of Kubernetes, rounded up to a whole number (apimachinery `resource.Quantity`).

@@ -1,5 +1,5 @@
-//! Resource wishes, as CRI's LinuxContainerResources has them. `cgroup.rs` turns them into files of the
-//! guest, `ledger.rs` into the size of the VM.
+//! Resource requests, as in CRI's LinuxContainerResources. `cgroup.rs` turns them into files of the guest,
+//! `ledger.rs` into the size of the VM.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::SpecError;
 
-/// CPUs that a Linux host can have (`NR_CPUS` of x86).
+/// Most CPUs of a Linux host (`NR_CPUS` of x86).
 const CPUS_MAX: u32 = 8192;
 
-/// Resource wishes. Zero and empty mean "not asked", as in CRI; statuses return the values as they came.
+/// Resource requests. Zero and empty mean "not requested", as in CRI. Statuses return the values unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Resources {
@@ -48,8 +48,8 @@ pub struct Hugepages {
 }
 
 impl Resources {
-    /// These wishes, changed by `update`, whose unset fields change nothing (CRI's
-    /// UpdateContainerResources). The OOM score stays: processes have it from their start.
+    /// These requests, changed by `update`. Its unset fields change nothing (CRI's UpdateContainerResources).
+    /// The OOM score stays: processes have it from their start.
     #[must_use]
     pub fn merged(&self, update: &Resources) -> Resources {
         let number = |old: i64, new: i64| if new == 0 { old } else { new };
@@ -78,17 +78,17 @@ impl Resources {
         }
     }
 
-    /// Refuses what makes no sense and what a guest cannot do.
+    /// Refuses values that are invalid or impossible in a guest.
     ///
     /// # Errors
-    /// By the field.
+    /// The error names the field.
     pub fn check(&self) -> Result<(), SpecError> {
         let score = self.oom_score_adj;
         if !(-1000..=1000).contains(&score) {
             let reason = format!("{score} is beyond -1000..=1000");
             return Err(SpecError::invalid("resources.oom_score_adj", reason));
         }
-        // The kubelet sends a limit of zero for every size that its node has.
+        // The kubelet sends a limit of zero for every page size of its node.
         if let Some(limit) = self.hugepages.iter().find(|limit| limit.limit_bytes > 0) {
             let what = format!(
                 "{} bytes of huge pages of {} (a guest reserves none) are",
@@ -101,7 +101,7 @@ impl Resources {
         self.cgroup_files().map(drop)
     }
 
-    /// The node's CPUs that the container is bound to; empty for all.
+    /// The container's CPUs of the node. Empty for all.
     ///
     /// # Errors
     /// The text is no list.
@@ -127,7 +127,7 @@ fn cpu_list(field: &'static str, text: &str) -> Result<Vec<u32>, SpecError> {
             return Err(wrong());
         }
         all.extend(first..=last);
-        // Repeated ranges would pile up.
+        // Otherwise repeated ranges would accumulate.
         all.sort_unstable();
         all.dedup();
     }

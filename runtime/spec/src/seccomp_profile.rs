@@ -1,10 +1,10 @@
-//! A seccomp profile of the node, in the JSON that Moby and Kubernetes use, to the OCI form for one
-//! container. The module is pure; the reader of the file bounds its size.
+//! Converts a seccomp profile of the node, in the JSON of Moby and Kubernetes, to the OCI form for one
+//! container. The module is pure. The reader of the file bounds its size.
 //!
-//! Beyond OCI's form, the file may choose architectures (`archMap`), name one call by `name`, and make a
-//! rule depend on capabilities, architecture and kernel (`includes`, `excludes`). This module decides such
-//! conditions for the guest's architecture and kernel. Keys that mean nothing to us are skipped, as by
-//! every other reader of this format.
+//! Beyond OCI's form, the file may choose architectures (`archMap`), name one call by `name`, and make a rule
+//! depend on capabilities, architecture and kernel (`includes`, `excludes`). This module decides such
+//! conditions for the guest's architecture and kernel. Unknown keys are skipped, as by every other reader of
+//! this format.
 
 use oci_spec::runtime::{
     Arch, Capabilities, LinuxSeccomp, LinuxSeccompAction, LinuxSeccompArg, LinuxSeccompBuilder,
@@ -15,10 +15,10 @@ use serde::Deserialize;
 use crate::plan::ContainerPlan;
 use crate::{ContainerSpec, Profile, SpecError};
 
-/// Longest profile, in bytes: the largest in use have some 20 KiB.
+/// Longest profile, in bytes. The largest in use have some 20 KiB.
 pub const SECCOMP_PROFILE_BYTES_MAX: u64 = 512 << 10;
 
-/// The guest's architecture, as profiles spell it in conditions and in `archMap`.
+/// The guest's architecture, as spelled in profiles' conditions and in `archMap`.
 const ARCHITECTURE: &str = "amd64";
 const NATIVE: Arch = Arch::ScmpArchX86_64;
 
@@ -49,7 +49,7 @@ pub struct SeccompProfile {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ArchitectureMap {
-    // A string, since the map may name architectures that OCI's list lacks.
+    // A string, because the map may name architectures missing in OCI's list.
     architecture: String,
     #[serde(default)]
     sub_architectures: Option<Vec<serde_json::Value>>,
@@ -87,8 +87,8 @@ impl SeccompProfile {
     /// Reads the profile's text.
     ///
     /// # Errors
-    /// With what is wrong with it: no JSON, an unknown action or operator, or what needs a listener on the
-    /// node.
+    /// The profile is no JSON, has an unknown action or operator, or needs a listener on the node. The error
+    /// names the reason.
     pub fn parse(text: &[u8]) -> Result<SeccompProfile, SpecError> {
         let refuse =
             |reason: String| Err(SpecError::invalid(FIELD, format!("the profile is not valid: {reason}")));
@@ -149,7 +149,7 @@ impl SeccompProfile {
 }
 
 impl Rule {
-    /// Whether the rule is meant for a container with these capabilities in the guest.
+    /// Returns true if the rule applies to a container with these capabilities in the guest.
     fn counts(&self, capabilities: &Capabilities) -> bool {
         let has = |name: &String| capabilities.iter().any(|capability| is_named(capability, name));
         let included = self.includes.as_ref().is_none_or(|condition| {
@@ -175,7 +175,7 @@ impl Rule {
 }
 
 impl Condition {
-    /// An empty list is none.
+    /// An empty list counts as none.
     fn arches(&self) -> Option<&[String]> {
         self.arches.as_deref().filter(|arches| !arches.is_empty())
     }
@@ -185,7 +185,7 @@ impl Condition {
     }
 }
 
-/// "4.8", and no more parts than that, as Moby has it.
+/// "4.8", without any further parts, as in Moby.
 fn kernel(version: &str) -> Option<(u32, u32)> {
     let (major, minor) = version.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
@@ -196,7 +196,7 @@ fn is_named(capability: &oci_spec::runtime::Capability, name: &str) -> bool {
 }
 
 impl ContainerSpec {
-    /// The file on the node that holds the container's seccomp profile, if it has one of its own.
+    /// The file on the node with the container's own seccomp profile, if it has one.
     pub fn seccomp_profile_path(&self) -> Option<&str> {
         match &self.security.seccomp {
             Some(Profile::Localhost(path)) if !self.security.privileged => Some(path),
@@ -206,10 +206,11 @@ impl ContainerSpec {
 }
 
 impl ContainerPlan {
-    /// Puts the container under `profile` instead of the default one, which stands in for it until then.
+    /// Puts the container under `profile` instead of the default one. The default stands in for it until
+    /// then.
     ///
     /// # Errors
-    /// When the profile makes no sense for the container.
+    /// The profile is invalid for the container.
     pub fn confine(&mut self, profile: &SeccompProfile) -> Result<(), SpecError> {
         let process = self.oci.process().as_ref();
         let sets = process.and_then(|process| process.capabilities().as_ref());

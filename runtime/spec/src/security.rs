@@ -1,8 +1,8 @@
-//! Security wishes: namespaces, users, capabilities, profiles.
+//! Security requests: namespaces, users, capabilities, profiles.
 
 use serde::{Deserialize, Serialize};
 
-/// Owner of the namespace that a container uses.
+/// Owner of a namespace used by a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NamespaceMode {
@@ -11,14 +11,13 @@ pub enum NamespaceMode {
     Pod,
     /// One for each container.
     Container,
-    /// The node's. For PIDs that is the guest's own.
+    /// The node's. For PIDs this means the guest's own.
     Node,
     /// That of the container with this id.
     Target(String),
 }
 
-/// Owners of the namespaces that a container uses, by kind. The default is the meaning of an empty CRI
-/// `NamespaceOption`.
+/// Owners of a container's namespaces, by kind. The default is the meaning of an empty CRI `NamespaceOption`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Namespaces {
@@ -30,21 +29,21 @@ pub struct Namespaces {
     pub ipc: NamespaceMode,
     /// Users. A request without `userns_options` means [`NamespaceMode::Node`]: no user namespace.
     pub user: NamespaceMode,
-    /// Users of the namespace and what they are outside, where `user` is [`NamespaceMode::Pod`].
+    /// Mapping of the namespace's users to those outside, if `user` is [`NamespaceMode::Pod`].
     pub uids: Vec<IdMapping>,
     /// Groups of the namespace, in the same form.
     pub gids: Vec<IdMapping>,
 }
 
-/// Consecutive ids of a user namespace, and what they are outside of it.
+/// Consecutive ids of a user namespace, and their mapping outside of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct IdMapping {
-    /// First one inside.
+    /// First id inside.
     pub container_id: u32,
-    /// First one outside.
+    /// First id outside.
     pub host_id: u32,
-    /// How many.
+    /// Number of ids.
     pub length: u32,
 }
 
@@ -75,11 +74,11 @@ pub enum Profile {
     Localhost(String),
 }
 
-/// Pod-wide security wishes.
+/// Pod-wide security requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PodSecurity {
-    /// Whether the pod may hold privileged containers, as CRI says. They are privileged in the guest only.
+    /// True if CRI allows privileged containers in the pod. They are privileged in the guest only.
     pub privileged: bool,
     /// User of the sandbox's own process. No such process of ours runs the pod's code, so this field and the
     /// next ones are only returned.
@@ -92,13 +91,13 @@ pub struct PodSecurity {
     pub readonly_rootfs: bool,
     /// Seccomp profile of the sandbox's own process.
     pub seccomp: Option<Profile>,
-    /// AppArmor profile of the sandbox's own process; a localhost profile is refused.
+    /// AppArmor profile of the sandbox's own process. A localhost profile is refused.
     pub apparmor: Option<Profile>,
-    /// SELinux label as `user:role:type:level`, or empty. Anything else than a level is refused.
+    /// SELinux label as `user:role:type:level`, or empty. All parts except the level are refused.
     pub selinux: String,
 }
 
-/// Security wishes of a container.
+/// Security requests of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ContainerSecurity {
@@ -106,13 +105,13 @@ pub struct ContainerSecurity {
     pub privileged: bool,
     /// Numeric user.
     pub run_as_user: Option<i64>,
-    /// Numeric group; needs a user.
+    /// Numeric group. Needs a user.
     pub run_as_group: Option<i64>,
     /// User name to look up in the image; empty for none.
     pub run_as_username: String,
-    /// Groups beside those that the image's files name.
+    /// Groups in addition to those from the image's files.
     pub supplemental_groups: Vec<i64>,
-    /// CRI's SupplementalGroupsPolicy Strict: groups that the image's files name do not count.
+    /// CRI's SupplementalGroupsPolicy Strict: groups from the image's files are ignored.
     pub supplemental_groups_strict: bool,
     /// Changes to the default set.
     pub capabilities: Capabilities,
@@ -124,7 +123,7 @@ pub struct ContainerSecurity {
     pub masked_paths: Option<Vec<String>>,
     /// Paths made read-only. `None` (no security context at all): our default list.
     pub readonly_paths: Option<Vec<String>>,
-    /// `None` means unconfined, as CRI has it.
+    /// `None` means unconfined, as in CRI.
     pub seccomp: Option<Profile>,
     /// `None` means none.
     pub apparmor: Option<Profile>,
@@ -140,7 +139,7 @@ pub struct ContainerSecurity {
 pub struct Capabilities {
     /// Added to permitted, effective and bounding.
     pub add: Vec<String>,
-    /// Taken away; after the additions, except that a name in `add` survives `ALL` here.
+    /// Removed after the additions, except that a name in `add` survives `ALL` here.
     pub drop: Vec<String>,
     /// Added to the ambient set as well.
     pub add_ambient: Vec<String>,

@@ -1,4 +1,4 @@
-//! Signal names, as images and CRI spell them.
+//! Signal names, as spelled by images and CRI.
 
 use crate::SpecError;
 
@@ -7,9 +7,9 @@ use crate::SpecError;
 pub struct Signal(pub u8);
 
 impl Signal {
-    /// Asks politely.
+    /// Asks the program to end.
     pub const TERM: Signal = Signal(15);
-    /// Does not ask.
+    /// Ends the program without asking.
     pub const KILL: Signal = Signal(9);
 }
 
@@ -20,7 +20,7 @@ const NAMES: [&str; 31] = [
     "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 ];
 
-/// First real-time signal that programs see: the C library keeps 32 and 33 for itself.
+/// First real-time signal visible to programs. The C library keeps 32 and 33 for itself.
 const RTMIN: u8 = 34;
 /// The last one.
 const RTMAX: u8 = 64;

@@ -1,5 +1,5 @@
-//! Bounds of a pod's VM: the sizes that a handler allows, and those that a VM is built for.
-//! `ledger.rs` says how much of it a pod has at a given time.
+//! Bounds of a pod's VM: the sizes allowed by a handler, and those a VM is built for. `ledger.rs` calculates
+//! a pod's current size within them.
 
 use std::path::PathBuf;
 
@@ -15,31 +15,31 @@ use crate::{Kernel, PodSpec, SpecError, TemplateScope, VolumeCache};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HandlerConfig {
-    /// Name that a RuntimeClass refers to.
+    /// Name for RuntimeClasses to refer to.
     pub name: String,
-    /// Memory for the containers of a pod that says nothing, in bytes.
+    /// Memory for the containers of a pod without a request, in bytes.
     pub memory_default: u64,
     /// Most memory of a pod's VM, overhead included, in bytes.
     pub memory_max: u64,
     /// Most vCPUs of a pod.
     pub vcpus_max: u8,
-    /// Size of a pod's scratch disk, in bytes; at least the template's.
+    /// Size of a pod's scratch disk, in bytes. At least the template's.
     pub scratch_bytes: u64,
-    /// Most that the scratch disks of all of the handler's pods come to, in bytes; `None` for no bound.
+    /// Most bytes of all scratch disks of the handler's pods together. `None` for no bound.
     pub scratch_sum_bytes: Option<u64>,
-    /// Most bytes of a container's writable layer; `None` for no limit but the scratch disk's.
+    /// Most bytes of a container's writable layer. `None` for no limit but the scratch disk's.
     pub writable_layer_bytes: Option<u64>,
-    /// Whether the guest reaches all volumes on the node, and keeps none itself.
+    /// True if all volumes stay on the node, and the guest keeps none itself.
     pub share_all_volumes: bool,
-    /// Cache of the volumes that the guest reaches on the node.
+    /// Cache of the guest's volumes on the node.
     pub volume_cache: VolumeCache,
-    /// Sockets of the node that containers reach, by their absolute paths.
+    /// Sockets of the node reachable from containers, by their absolute paths.
     pub host_sockets: Vec<PathBuf>,
     /// Kernel of the pods' guests.
     pub kernel: Kernel,
     /// The pods that may start from one template.
     pub template: TemplateScope,
-    /// Most VMs that wait, started from a template, for the handler's pods.
+    /// Most spare VMs, started from a template, for the handler's pods.
     pub spare_vms: u8,
     /// Runtime of the handler's pods.
     pub kind: HandlerKind,
@@ -67,19 +67,19 @@ impl Default for HandlerConfig {
 }
 
 impl HandlerConfig {
-    /// Memory in bytes that the VM of a pod without limits takes on the node, its VMM included.
+    /// Memory in bytes on the node for the VM of a pod without limits, its VMM included.
     pub fn pod_on_the_node(&self) -> u64 {
         on_the_node(self.own_memory())
     }
 
-    /// Memory in bytes that the VM of a pod without limits and without an overhead boots with.
+    /// Boot memory in bytes for the VM of a pod without limits and without an overhead.
     fn own_memory(&self) -> u64 {
         let containers = containers_memory(None, self.memory_default, &[]);
         vm_memory(containers.saturating_add(guest_overhead(self.kernel)))
     }
 }
 
-/// Memory in bytes that the smallest VM takes on the node, its VMM included.
+/// Memory in bytes on the node for the smallest VM, its VMM included.
 pub fn smallest_vm_on_the_node() -> u64 {
     on_the_node(vm_memory(0))
 }
@@ -88,7 +88,7 @@ pub fn smallest_vm_on_the_node() -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandlerKind {
-    /// Each pod has a VM of its own.
+    /// Each pod has its own VM.
     Vm,
 }
 
@@ -102,36 +102,39 @@ pub struct VmSize {
     pub vcpus: u8,
 }
 
-/// Sizes that a VM is built for, and its kernel. The bounds are fixed for the VM's life, whatever becomes of the handler.
+/// Sizes a VM is built for, and its kernel. The bounds are fixed for the VM's life, even if the handler
+/// changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct VmBounds {
     /// Size of the VM when it boots.
     pub boot: VmSize,
-    /// Size that the VM may grow to; never less than `boot`.
+    /// Size up to which the VM may grow. Never less than `boot`.
     pub most: VmSize,
-    /// Memory for containers that name no limit, in bytes.
+    /// Memory for containers without a limit, in bytes.
     pub memory_default: u64,
-    /// Most memory that the pod's cgroup on the node allows, for the VM and its VMM, in bytes; `None` without a limit.
+    /// Memory limit of the pod's cgroup on the node, for the VM and its VMM, in bytes. `None` without a
+    /// limit.
     pub room: Option<u64>,
     /// Kernel of the guest.
     pub kernel: Kernel,
 }
 
-/// A pod's cgroup on the node that is too small for its VM.
+/// The shortage of a pod's cgroup on the node, too small for its VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// Memory that the VM should have, in bytes.
+    /// Memory wanted for the VM, in bytes.
     pub vm_bytes: u64,
-    /// Memory that the VM and its VMM take together, in bytes.
+    /// Memory of the VM and its VMM together, in bytes.
     pub needed_bytes: u64,
-    /// Memory that the cgroup allows, in bytes.
+    /// Memory allowed by the cgroup, in bytes.
     pub room_bytes: u64,
 }
 
 impl VmBounds {
-    /// Bounds for the VM of `pod`. Where the handler has templates, a VM that is far larger than the handler's own starts with that
-    /// size and grows with its first container, so that pods of all such sizes start from one template.
+    /// Bounds for the VM of `pod`. If the handler has templates, a VM far larger than the handler's own
+    /// starts with that size and grows with its first container. So pods of all such sizes start from one
+    /// template.
     ///
     /// # Errors
     /// The pod asks for more memory than the handler allows.
@@ -162,7 +165,8 @@ impl VmBounds {
         })
     }
 
-    /// The bounds in a cgroup that allows so much memory, for the VM and its VMM: the VM boots no larger than fits.
+    /// The bounds in a cgroup with this memory limit for the VM and its VMM. The VM boots no larger than
+    /// fits.
     #[must_use]
     pub fn within(self, room: Option<u64>) -> VmBounds {
         let fits = room.map_or(u64::MAX, fitting);
@@ -172,8 +176,8 @@ impl VmBounds {
 }
 
 impl Shortage {
-    /// Looks whether a cgroup that allows so much memory is too small for the pod's containers, with the guest that
-    /// they need and its VMM. An overhead beyond that need not fit.
+    /// Checks a cgroup's memory limit against the pod's containers, with their guest and its VMM. Returns the
+    /// shortage if it is too small. An overhead beyond them need not fit.
     pub fn of(pod: &PodSpec, handler: &HandlerConfig, room_bytes: u64) -> Option<Shortage> {
         let limit = positive(pod.resources.as_ref().map(|r| r.memory_limit_bytes));
         let most = guest_overhead(handler.kernel);
@@ -184,7 +188,7 @@ impl Shortage {
         (needed_bytes > room_bytes).then_some(Shortage { vm_bytes, needed_bytes, room_bytes })
     }
 
-    /// Memory that is missing, in MiB, rounded up.
+    /// Missing memory in MiB, rounded up.
     pub fn missing_mib(&self) -> u64 {
         self.needed_bytes.saturating_sub(self.room_bytes).div_ceil(1 << 20)
     }

@@ -1,4 +1,4 @@
-//! The table of `docs/sizing.md` is what the code computes, and the overhead that the page names is enough for every limit.
+//! Checks the table of `docs/sizing.md` against the code, and the page's overhead against every limit.
 
 use crate::sizing::{GUEST_OVERHEAD, memory_structs, on_the_node};
 use crate::{HandlerConfig, PodSpec, Resources, Shortage, VmBounds};

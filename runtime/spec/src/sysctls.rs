@@ -1,24 +1,25 @@
-//! Kernel settings of a pod's guest: those that a node has for its pods, unless the pod names them. Pure.
+//! Kernel settings of a pod's guest: a node's settings for its pods, unless the pod names them. Pure.
 
 use std::collections::BTreeMap;
 
 use crate::PodSpec;
 
-/// Settings of the pod's network that containerd 2 makes for every pod (`enable_unprivileged_ports`, `enable_unprivileged_icmp`): users may
-/// listen on any port, and may ping.
+/// Network settings made by containerd 2 for every pod (`enable_unprivileged_ports`,
+/// `enable_unprivileged_icmp`): users may listen on any port, and may ping.
 const PORTS: (&str, &str) = ("net.ipv4.ip_unprivileged_port_start", "0");
 const PING: (&str, &str) = ("net.ipv4.ping_group_range", "0 2147483647");
 
-/// A new network namespace has this from its node, and nodes of a cluster route. Programs that make a tunnel count on it, and cannot set it.
+/// A new network namespace inherits this from its node, and nodes of a cluster route. Programs creating a
+/// tunnel rely on it, and cannot set it.
 const FORWARD: (&str, &str) = ("net.ipv4.ip_forward", "1");
 
-/// What a kubelet sets on its node (`setupKernelTunables`): programs may reserve more memory than there is.
+/// A kubelet's setting on its node (`setupKernelTunables`): programs may reserve more memory than there is.
 const OVERCOMMIT: (&str, &str) = ("vm.overcommit_memory", "1");
 
 impl PodSpec {
     /// The kernel settings to make in the guest.
     pub fn guest_sysctls(&self) -> BTreeMap<String, String> {
-        // Groups beyond a user namespace's mapping are none of the network's.
+        // Groups beyond a user namespace's mapping are not the network's.
         let has_user_namespace = !self.namespaces.gids.is_empty();
         let defaults = [Some(PORTS), Some(FORWARD), Some(OVERCOMMIT), (!has_user_namespace).then_some(PING)];
         let mut all = self.sysctls.clone();

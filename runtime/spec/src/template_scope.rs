@@ -1,13 +1,13 @@
-//! The pods that start from one template.
+//! The sharing of templates among pods.
 
 use serde::{Deserialize, Serialize};
 
-/// The pods of a handler that may start from the same template: they have in common what the guest's kernel drew when the template
-/// was booted, and read the same pages of the node's memory.
+/// The pods of a handler that may start from the same template. They share the random values drawn by the
+/// guest's kernel at the template's boot, and read the same pages of the node's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TemplateScope {
-    /// No two: each pod's kernel is booted.
+    /// No sharing: each pod's kernel is booted.
     #[default]
     Off,
     /// Pods of one namespace.

@@ -1,4 +1,4 @@
-//! The cache of guests for volumes that they reach on the node, as a handler chooses it. Pure; the VMM does the work.
+//! A handler's choice of the guests' cache for volumes on the node. Pure; the VMM does the work.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum VolumeCache {
-    /// Nothing but what a program maps: each read and write of a program goes to the node.
+    /// Only files mapped by a program. Each read and write of a program goes to the node.
     #[default]
     None,
-    /// The content of a file, as long as its size and times on the node are the same, which each read asks for.
+    /// The content of a file, as long as its size and times on the node are unchanged. Each read checks them.
     Auto,
-    /// All of it, also names and attributes, as if nobody else changed the files.
+    /// Everything, also names and attributes, as if only this guest changed the files.
     Always,
 }

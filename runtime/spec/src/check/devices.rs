@@ -1,18 +1,18 @@
-//! Devices that cannot be had. The check reads the request alone: whether the host has a device, and of which
-//! kind, is found out when the device is opened.
+//! Refuses impossible devices. The check reads only the request. Whether the host has a device, and its kind,
+//! is found out on opening it.
 
 use std::path::Path;
 
 use crate::container_path::normalized;
 use crate::{Device, GuestDevice, PodSpec, SpecError};
 
-/// Most devices of one container; a VM has fewer slots.
+/// Most devices of one container. A VM has fewer slots.
 const DEVICES_MAX: usize = 64;
 
 /// All permissions of a file.
 const MODE_MAX: u32 = 0o777;
 
-/// Refuses what makes no sense.
+/// Refuses invalid devices.
 pub(super) fn check(devices: &[Device], pod: &PodSpec) -> Result<(), SpecError> {
     if devices.len() > DEVICES_MAX {
         return Err(SpecError::invalid("devices", format!("{} are more than {DEVICES_MAX}", devices.len())));
@@ -23,7 +23,7 @@ pub(super) fn check(devices: &[Device], pod: &PodSpec) -> Result<(), SpecError> 
     })
 }
 
-/// In a user namespace nobody can make a node, and the guest's own is mounted in its place, as it is.
+/// In a user namespace no device node can be created. The guest's own is mounted in its place, unchanged.
 fn guests_own(device: &Device, own: GuestDevice, pod: &PodSpec) -> Result<(), SpecError> {
     let Device { host_path, container_path, .. } = device;
     let (path, at_its_place) = (normalized(container_path), Path::new(own.path));
@@ -113,7 +113,7 @@ mod tests {
             assert!(error.contains(words), "{error}");
         }
         check(&[Device { mode: Some(0o666), ..device("/dev/null", "/dev/null") }], &mapped).unwrap();
-        // A disk is mounted where no node can be made.
+        // A disk is mounted where a node cannot be created.
         check(&[device("/dev/sda", "/tmp/disk")], &mapped).unwrap();
     }
 

@@ -1,11 +1,11 @@
-//! Mounts that cannot be.
+//! Refuses impossible mounts.
 
 use crate::{Mount, MountPropagation, PodSpec, SpecError, Tmpfs};
 
-/// Mounts of one container: far above what pods have, and few enough for a guest's table.
+/// Most mounts of one container: far above pods' usual number, and few enough for a guest's table.
 const MOUNTS_MAX: usize = 512;
 
-/// Refuses what makes no sense and what we cannot do. Whether the host has the paths is not looked at.
+/// Refuses invalid and unsupported mounts. It does not check that the host has the paths.
 pub(super) fn check(mounts: &[Mount], tmpfs: &[Tmpfs], pod: &PodSpec) -> Result<(), SpecError> {
     let count = mounts.len() + tmpfs.len();
     if count > MOUNTS_MAX {
@@ -15,7 +15,7 @@ pub(super) fn check(mounts: &[Mount], tmpfs: &[Tmpfs], pod: &PodSpec) -> Result<
     mounts.iter().try_for_each(|mount| check_one(mount, pod))
 }
 
-/// A relative path is below the root, as other runtimes have it.
+/// A relative path is below the root, as in other runtimes.
 fn target(target: &str) -> Result<(), SpecError> {
     if target.contains('\0') {
         return Err(SpecError::invalid("mounts.container_path", "holds a NUL byte"));

@@ -1,9 +1,9 @@
-//! Limits of processes that cannot be.
+//! Refuses impossible limits of processes.
 
 use crate::plan::limit_type;
 use crate::{ProcessLimit, SpecError};
 
-/// Refuses what makes no sense. What the guest's kernel allows, it says itself.
+/// Refuses invalid limits. The guest's kernel refuses those it does not allow.
 pub(super) fn check(limits: &[ProcessLimit]) -> Result<(), SpecError> {
     for (number, limit) in limits.iter().enumerate() {
         let ProcessLimit { name, soft, hard } = limit;
@@ -12,7 +12,7 @@ pub(super) fn check(limits: &[ProcessLimit]) -> Result<(), SpecError> {
             return Err(SpecError::invalid("rlimits", format!("{shown:?} is no limit of a process")));
         }
         if soft > hard {
-            let reason = format!("{name} has a soft limit of {soft}, which is above the hard one of {hard}");
+            let reason = format!("{name} has a soft limit of {soft}, above the hard one of {hard}");
             return Err(SpecError::invalid("rlimits", reason));
         }
         if limits[..number].iter().any(|known| known.name == *name) {
