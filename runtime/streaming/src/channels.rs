@@ -87,7 +87,8 @@ impl Outcome {
 /// An exec or an attach with a connected client.
 #[async_trait]
 pub trait Command: Send + 'static {
-    /// Carries the streams to their end. The server sends the outcome to the client after the last byte of output.
+    /// Carries the streams to their end. The server sends the outcome to the client after the last byte of
+    /// output.
     async fn run(self: Box<Self>, channels: Channels) -> Outcome;
 }
 

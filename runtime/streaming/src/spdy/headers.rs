@@ -96,8 +96,8 @@ fn push_length(into: &mut Vec<u8>, length: usize) {
     into.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
 }
 
-/// Parses a count, and then names and values, each behind its length. Several values of one name have NULs between
-/// them; only the first is used.
+/// Parses a count, and then names and values, each after its length. Several values of one name are separated
+/// by NULs. Only the first is used.
 fn parse(mut plain: &[u8]) -> Result<Headers, SpdyError> {
     let count = take_length(&mut plain)?;
     if count > HEADERS_MAX {
