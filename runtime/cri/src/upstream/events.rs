@@ -1,5 +1,5 @@
-//! Both sides' events in one stream. A break of the upstream's part ends the stream with an error, so that the client lists
-//! anew: events that nobody saw would else be missed for good.
+//! Both sides' events in one stream. A break of the upstream's part ends the stream with an error, so that
+//! the client lists again. Otherwise it would miss events for good.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::sides::{Sides, copy};
 
 impl Sides {
     /// # Errors
-    /// An upstream without events refuses: the client then lists, which has all pods.
+    /// An upstream without events refuses. The client then uses lists, and these have all pods.
     pub(super) async fn events(
         &self,
         call: &Call,
@@ -42,7 +42,7 @@ impl Sides {
             }
             Err(_) => Box::pin(stream::pending()),
         };
-        // Up or down: from then on the events are others'.
+        // Up or down: after a change the earlier event stream is no longer complete.
         let turned = stream::once(async move {
             let _ = state.wait_for(|state| state.is_ok() != was_up).await;
             Err(ended("the upstream runtime was gone or has come back"))
@@ -50,7 +50,7 @@ impl Sides {
         let ours = streaming(self.ours.clone(), &call.path, request).await?;
         let ours = ours.map(Some).chain(stream::once(async { None }));
         let others = stream::select(theirs, turned).map(Some);
-        // The end of ours is the daemon's.
+        // Our stream ends with the daemon.
         let both = stream::select(ours, others).take_while(|event| std::future::ready(event.is_some()));
         Ok(Response::new(until_error(both.filter_map(std::future::ready))))
     }

@@ -1,5 +1,5 @@
-//! The fields of an encoded message, found without knowing the message (protobuf's encoding: a key, then a value). Pure;
-//! never changes a field that it was not asked about.
+//! The fields of an encoded message, found without knowing the message (protobuf's encoding: a key, then a
+//! value). Pure; never changes any other field.
 
 use std::ops::Range;
 
@@ -7,12 +7,12 @@ use bytes::{Buf, Bytes};
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-/// One field where it stands.
+/// One field at its position.
 struct Field {
     number: u32,
     /// Key and value.
     whole: Range<usize>,
-    /// The bytes of a string, of bytes or of a message; none for numbers.
+    /// The bytes of a string, of bytes or of a message. `None` for numbers.
     content: Option<Range<usize>>,
 }
 
@@ -36,10 +36,11 @@ fn fields(message: &[u8]) -> Result<Vec<Field>, DecodeError> {
     Ok(found)
 }
 
-/// The string in the field of this number; empty where there is none. Of several the last one counts, as in every decoder.
+/// The string in the field of this number. Empty if there is none. Of several the last one wins, as in every
+/// decoder.
 ///
 /// # Errors
-/// The message is none, or the field is no string.
+/// The message is invalid, or the field is no string.
 pub(super) fn text(message: &[u8], number: u32) -> Result<&str, String> {
     let fields = fields(message).map_err(|error| error.to_string())?;
     let Some(field) = fields.into_iter().rfind(|field| field.number == number) else { return Ok("") };
@@ -48,10 +49,10 @@ pub(super) fn text(message: &[u8], number: u32) -> Result<&str, String> {
     std::str::from_utf8(bytes).map_err(|_| format!("field {number} is not UTF-8"))
 }
 
-/// The items of a list: each field of number 1 as it stands, and its content.
+/// The items of a list: each field of number 1 with its key, and its content.
 ///
 /// # Errors
-/// The message is none.
+/// The message is invalid.
 pub(super) fn items(list: &Bytes) -> Result<Vec<(Bytes, Bytes)>, String> {
     let fields = fields(list).map_err(|error| error.to_string())?;
     let items = fields.into_iter().filter(|field| field.number == 1);

@@ -1,5 +1,5 @@
-//! Both runtimes' images must be on one file system: a kubelet reads one entry of ImageFsInfo, and would else watch the room
-//! of one disk while the other fills.
+//! Both runtimes' images must be on one file system. A kubelet reads one entry of ImageFsInfo, and would
+//! otherwise watch one disk's free space while the other fills.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -14,16 +14,17 @@ use super::link::Link;
 use super::route::v1_path;
 use crate::blocking::STATE;
 
-/// Compares where the upstream's images are with where ours are, `ours`.
+/// Compares the path of the upstream's images with that of ours, `ours`.
 ///
 /// # Errors
-/// The outer one: the upstream does not answer. The inner one: they are apart. The inner one is for people.
+/// The outer one: the upstream does not answer. The inner one: the file systems differ. The inner one is for
+/// people.
 pub(super) async fn compare(link: &Link, ours: &Path) -> Result<Result<(), String>, Status> {
     let path = v1_path("ImageService", "ImageFsInfo");
     let answer = link.fetch(&path, Request::new(Bytes::new())).await?;
     let info = v1::ImageFsInfoResponse::decode(answer)
         .map_err(|error| Status::internal(format!("its file system is none: {error}")))?;
-    // One that has no images yet may not know where they will be.
+    // An upstream without images may not know their future path.
     let Some(theirs) = info.image_filesystems.into_iter().next().and_then(|usage| usage.fs_id) else {
         return Ok(Ok(()));
     };
@@ -40,7 +41,7 @@ fn same(theirs: &Path, ours: &Path) -> Result<(), String> {
             theirs.display(),
             ours.display()
         )),
-        // A directory that it makes with its first image.
+        // The upstream creates this directory with its first image.
         _ => Ok(()),
     }
 }

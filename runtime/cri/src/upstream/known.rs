@@ -1,6 +1,7 @@
-//! The upstream's last lists: of pods, containers and images. While the upstream is down the last lists stand in for it, since a
-//! list without its pods would make a kubelet start them a second time. The lists are on disk as well, so that a restart of
-//! the daemon does not forget them. Losing a list costs no pod: the next one that the upstream answers replaces it.
+//! The upstream's last lists: of pods, containers and images. They are used while the upstream is down,
+//! because with a list without its pods a kubelet would start them a second time. The lists are on disk as
+//! well, so that they survive a restart of the daemon. Losing a list costs no pod: the upstream's next answer
+//! replaces it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -21,7 +22,7 @@ use super::route::Listed;
 use crate::blocking::STATE;
 use crate::convert::{container_item_matches, image_item_matches, pod_item_matches};
 
-/// The lists that are remembered, with the names of their files.
+/// The remembered lists, with the names of their files.
 const REMEMBERED: [(Listed, &str); 4] = [
     (Listed::Pods, "pods"),
     (Listed::Containers, "containers"),
@@ -29,7 +30,7 @@ const REMEMBERED: [(Listed, &str); 4] = [
     (Listed::Descriptors, "descriptors"),
 ];
 
-/// See the module.
+/// The upstream's last lists, in memory and on disk.
 #[derive(Debug)]
 pub(super) struct Known {
     dir: PathBuf,
@@ -40,12 +41,12 @@ pub(super) struct Known {
 #[derive(Debug, Default)]
 struct State {
     lists: HashMap<Listed, Bytes>,
-    /// Items that were noted since the last list, by their id: a list that was asked for before may lack them.
+    /// Items noted since the last list, by their id. A list requested before may lack them.
     noted: HashMap<(Listed, String), Instant>,
 }
 
 impl Known {
-    /// Reads what an earlier daemon wrote down. A file that is no list is as good as none. Blocks on the disk.
+    /// Reads the lists written by an earlier daemon. An invalid file counts as missing. Blocks on the disk.
     pub(super) fn open(dir: &Path) -> Arc<Known> {
         let mut lists = HashMap::new();
         for (listed, name) in REMEMBERED {
@@ -62,7 +63,7 @@ impl Known {
         Arc::new(Known { dir: dir.to_owned(), state, changed: Notify::new() })
     }
 
-    /// Takes a list that has everything, and was asked for then. Figures are not remembered.
+    /// Stores a complete list, requested at `asked`. Usage and metrics are not remembered.
     pub(super) fn remember(&self, listed: Listed, list: &Bytes, asked: Instant) {
         if REMEMBERED.iter().all(|(known, _)| *known != listed) {
             return;
@@ -83,7 +84,7 @@ impl Known {
         self.put(&mut state, listed, new);
     }
 
-    /// Takes an item that an answer or an event names; without an id there is none.
+    /// Adds an item named by an answer or an event. Without an id it does nothing.
     pub(super) fn note(&self, listed: Listed, id: &str, item: &impl Message) {
         if id.is_empty() {
             return;
@@ -95,7 +96,7 @@ impl Known {
         self.put(&mut state, listed, list.into());
     }
 
-    /// Takes away what an answer or an event says is gone.
+    /// Removes an item reported gone by an answer or an event.
     pub(super) fn forget(&self, listed: Listed, id: &str) {
         let mut state = self.lock();
         state.noted.remove(&(listed, id.to_owned()));
@@ -110,7 +111,7 @@ impl Known {
         }
     }
 
-    /// The list as it was last.
+    /// The last list.
     pub(super) fn list(&self, listed: Listed) -> Bytes {
         self.lock().list(listed)
     }
@@ -119,7 +120,7 @@ impl Known {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The items of the list that pass the filter in field 1 of the request.
+    /// The items of the list passing the filter in field 1 of the request.
     pub(super) fn filtered(&self, listed: Listed, request: &Bytes) -> Bytes {
         let wanted: Box<dyn Fn(&Bytes) -> bool> = match listed {
             Listed::Pods => {
@@ -144,7 +145,7 @@ impl Known {
         items.into_iter().filter(|(_, item)| wanted(item)).flat_map(|(whole, _)| whole).collect()
     }
 
-    /// The ids of the pods or containers that begin with this.
+    /// The ids of the pods or containers with this beginning.
     pub(super) fn ids(&self, listed: Listed, beginning: &str) -> Vec<String> {
         let items = fields::items(&self.list(listed)).unwrap_or_default();
         // In both messages the id is field 1.
@@ -158,7 +159,7 @@ impl Known {
         items.iter().filter_map(|(_, item)| decoded(item)).collect()
     }
 
-    /// Writes each change down, for as long as it is polled. A disk that does not answer holds up nobody else.
+    /// Writes each change to disk, for as long as it is polled. A hanging disk blocks no other task.
     pub(super) async fn write_changes(self: Arc<Self>) {
         loop {
             self.changed.notified().await;
@@ -192,7 +193,7 @@ impl State {
         self.lists.get(&listed).cloned().unwrap_or_default()
     }
 
-    /// The items of the list but the one with this id.
+    /// The items of the list except the one with this id.
     fn without(&self, listed: Listed, gone: &str) -> Vec<(Bytes, Bytes)> {
         let mut items = fields::items(&self.list(listed)).unwrap_or_default();
         items.retain(|item| id(item) != gone);
@@ -200,15 +201,15 @@ impl State {
     }
 }
 
-/// The id of an item of a list, which is field 1 in each of them.
+/// The id of an item of a list. It is field 1 in each kind of item.
 fn id((_, item): &(Bytes, Bytes)) -> String {
     fields::text(item, 1).unwrap_or_default().to_owned()
 }
 
-/// The upstream's list, if it is one: what a client would fail to decode must not make it lose our items.
+/// The upstream's list, if valid. An undecodable list must not make a client lose our items.
 ///
 /// # Errors
-/// The list cannot be decoded; for people.
+/// The list cannot be decoded. The text is for people.
 pub(super) fn checked(listed: Listed, list: Bytes) -> Result<Bytes, String> {
     let decoded = match listed {
         Listed::Pods => v1::ListPodSandboxResponse::decode(list.clone()).map(drop),

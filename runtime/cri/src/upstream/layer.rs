@@ -1,5 +1,5 @@
-//! Each call on its way to a side. A path that the table does not have goes to our own services untouched, as does every
-//! call where there is no upstream.
+//! Routes each call to a side. A path outside the table goes to our own services unchanged. So does every
+//! call without an upstream.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ use super::route::{Call, Listed, Route};
 use super::sides::{Ours, Sides};
 use crate::stream::{COMPRESSION, MESSAGE_BYTES_MAX};
 
-/// The CRI services of this daemon, with an upstream behind them or without.
+/// The CRI services of this daemon, with or without an upstream.
 #[derive(Clone, Debug)]
 pub(crate) struct WithUpstream<S> {
     pub(crate) ours: S,

@@ -1,16 +1,17 @@
-//! The connection to the upstream, and whether it answers.
+//! The connection to the upstream, with its health.
 //!
 //! ```text
-//!            a look succeeds: lists are taken anew
+//!            a check succeeds: lists are taken again
 //!   Down ───────────────────────────────────────────► Up
-//!    ▲ │ a look each second                           │ │ a look each ten seconds
+//!    ▲ │ a check each second                          │ │ a check each ten seconds
 //!    │ └─┘                                            │ └─┘
 //!    └────────────────────────────────────────────────┘
-//!      the look is not answered in time, or by an error, or a connection breaks
+//!      the check times out or gets an error, or a connection breaks
 //! ```
 //!
-//! An error is an answer, and what takes long may have much to say: neither makes the upstream down. A call that is not answered
-//! in time brings the next look forward. While the upstream is down nobody waits for it: calls about its pods are refused at once.
+//! A call's error is an answer, and a slow answer may be a long one: neither makes the upstream down. A call
+//! without an answer in time triggers the next check. While the upstream is down no call waits for it: calls
+//! about its pods are refused at once.
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
@@ -34,41 +35,41 @@ use crate::requests;
 use crate::stream::MESSAGE_BYTES_MAX;
 use crate::traced::{onward, onward_ended};
 
-/// How long the upstream may take to answer what it has in memory. A list of the node waits that long for it, and the
-/// kubelet's own patience is two minutes.
+/// Time limit for the upstream's answers from memory. A list of the node waits that long for it. The
+/// kubelet's own timeout is two minutes.
 pub(super) const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long it may take for figures, which it reads from the kernel, container by container.
+/// Time limit for usage and metrics. The upstream reads them from the kernel, container by container.
 pub(super) const FIGURES_WITHIN: Duration = Duration::from_secs(30);
 
-/// Whether the upstream answers, and if not, why, for people.
+/// The upstream's health. The error is the reason, for people.
 pub(super) type State = Result<(), String>;
 
-/// See the module.
+/// The connection to the upstream, with its health.
 #[derive(Debug)]
 pub(super) struct Link {
     socket: PathBuf,
     channel: Channel,
     state: watch::Sender<State>,
-    /// Notified when a call was not answered in time.
+    /// Notified after a call without an answer in time.
     doubted: Notify,
 }
 
 impl Link {
-    /// A link that is down until the first look. Nothing is dialled here.
+    /// Creates a link, down until the first check. It does not dial.
     pub(super) fn new(socket: &Path) -> Link {
         let path = socket.to_owned();
         let dial = move |_| {
             let path = path.clone();
             async move { UnixStream::connect(path).await.map(TokioIo::new) }
         };
-        // The address stands in the calls' headers alone: the connector knows where to go.
+        // The address only appears in the calls' headers. The connector uses the socket.
         let channel = Endpoint::from_static("http://upstream").connect_with_connector_lazy(service_fn(dial));
         let state = watch::Sender::new(Err("it has not answered yet".to_owned()));
         Link { socket: socket.to_owned(), channel, state, doubted: Notify::new() }
     }
 
-    /// The state, and every later one.
+    /// The state, and its later changes.
     pub(super) fn state(&self) -> watch::Receiver<State> {
         self.state.subscribe()
     }
@@ -77,13 +78,13 @@ impl Link {
         self.state.borrow().is_ok()
     }
 
-    /// The error of a call that needs the upstream while it is down.
+    /// The error of a call needing the upstream while it is down.
     pub(super) fn unavailable(&self) -> Status {
         let why = self.state.borrow().clone().err().unwrap_or_default();
         Status::unavailable(format!("the runtime at {} does not answer: {why}", self.socket.display()))
     }
 
-    /// Returns once a call was not answered in time.
+    /// Returns after a call without an answer in time.
     pub(super) async fn doubted(&self) {
         self.doubted.notified().await;
     }
@@ -105,7 +106,7 @@ impl Link {
         }
     }
 
-    /// Makes a call that takes as long as its caller waits.
+    /// Makes a call. Its caller's timeout applies.
     pub(super) async fn call(
         &self,
         path: &str,
@@ -130,12 +131,13 @@ impl Link {
         }
     }
 
-    /// Asks for what the upstream has in memory, whether it is up or not. An error of the upstream's own is one too.
+    /// Requests data from the upstream's memory, whether it is up or not. The upstream's own errors are
+    /// returned, too.
     pub(super) async fn fetch(&self, path: &str, request: Request<Bytes>) -> Result<Bytes, Status> {
         self.fetch_within(ANSWERS_WITHIN, path, request).await
     }
 
-    /// Asks as [`fetch`](Self::fetch) does, for as long as this.
+    /// Like [`fetch`](Self::fetch), with this time limit.
     pub(super) async fn fetch_within(
         &self,
         bound: Duration,
@@ -191,7 +193,7 @@ where
     client.unary(request, path, Raw).await
 }
 
-/// Makes a call whose answer is a stream.
+/// Makes a call with a stream as its answer.
 pub(super) async fn streaming<S>(
     service: S,
     path: &str,
@@ -218,7 +220,7 @@ async fn client<S: GrpcService<Body>>(service: S, path: &str) -> Result<(Grpc<S>
     Ok((client, path))
 }
 
-/// Whether the call ended because its caller waits no longer, which says nothing of the upstream.
+/// Returns true if the call ended because of its caller's timeout. This says nothing about the upstream.
 pub(super) fn is_out_of_time(status: &Status) -> bool {
     let mut source = status.source();
     while let Some(error) = source {
@@ -230,14 +232,15 @@ pub(super) fn is_out_of_time(status: &Status) -> bool {
     false
 }
 
-/// Whether the call ended with its connection and not by an answer: only then has the status a source.
+/// Returns true if the call ended with its connection and not by an answer. Only then has the status a
+/// source.
 pub(super) fn is_broken(status: &Status) -> bool {
     status.source().is_some()
         && !is_out_of_time(status)
         && matches!(status.code(), Code::Unavailable | Code::Unknown | Code::Internal | Code::Cancelled)
 }
 
-/// The message of a status with the causes behind it.
+/// The message of a status with its causes.
 pub(super) fn reason(status: &Status) -> String {
     let mut text = status.message().to_owned();
     let mut source = status.source();

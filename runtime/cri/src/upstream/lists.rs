@@ -1,5 +1,6 @@
-//! Lists with both sides' items, in one answer or as a stream. An encoded list is its items one after another, so two lists
-//! are joined by their bytes (protobuf's encoding: a repeated field may come in pieces).
+//! Lists with both sides' items, in one answer or as a stream. An encoded list is its items one after
+//! another, so two lists are joined by their bytes (protobuf's encoding: a repeated field may come in
+//! pieces).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,11 +39,11 @@ impl Sides {
         Ok(ours.map(|ours| joined(listed, &ours, &theirs)))
     }
 
-    /// The upstream's items; its last ones where it does not answer.
+    /// The upstream's items, or its last ones if it does not answer.
     ///
     /// # Errors
-    /// The upstream runs the node's pods and has no metrics: a client then knows that it must look elsewhere for theirs, and
-    /// a list without them would say that they have none.
+    /// The upstream runs the node's pods and has no metrics. The error makes a client look elsewhere for
+    /// them. A list without them would mean that they have none.
     async fn theirs(&self, path: &str, listed: Listed, request: Request<Bytes>) -> Result<Bytes, Status> {
         let upstream = &self.upstream;
         let message = request.get_ref().clone();
@@ -52,7 +53,7 @@ impl Sides {
         let asked = Instant::now();
         let bound = if listed.is_figures() { FIGURES_WITHIN } else { ANSWERS_WITHIN };
         let answer = match upstream.link.fetch_within(bound, path, request).await {
-            // An older upstream, which has no such figures.
+            // An older upstream without this data.
             Err(status) if status.code() == Code::Unimplemented => {
                 return if path.contains("Metric") && upstream.takes("", false) {
                     Err(status)
@@ -90,7 +91,7 @@ impl Sides {
         let opened = self.upstream.link.stream(&call.upstream_path, copy(&request)).await;
         let theirs: RawStream = match opened {
             Ok(pieces) => Box::pin(pieces),
-            // Down, or an upstream that lists in one answer only.
+            // Down, or an upstream with lists only in one answer.
             Err(_) => {
                 let list = self.theirs(&call.upstream_path_of(unary_rpc), listed, request).await?;
                 Box::pin(stream::iter((!list.is_empty()).then_some(Ok(list))))
@@ -110,7 +111,7 @@ impl Sides {
     }
 }
 
-/// Both sides' images: an image that both have is one item, so all must be there first.
+/// Both sides' images. An image on both sides is one item, so all must arrive first.
 async fn images_in_pieces(
     ours: impl Stream<Item = Result<Bytes, Status>> + Send + 'static,
     theirs: RawStream,
@@ -138,7 +139,7 @@ fn joined(listed: Listed, ours: &Bytes, theirs: &Bytes) -> Bytes {
     }
 }
 
-/// Whether a request for a list, whose field 1 is the filter, asks for everything.
+/// Returns true if a request for a list has no filter. The filter is field 1.
 fn has_no_filter(request: &Bytes) -> bool {
     fields::items(request).is_ok_and(|filters| filters.iter().all(|(_, filter)| filter.is_empty()))
 }

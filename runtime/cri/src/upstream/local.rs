@@ -1,4 +1,4 @@
-//! The pods, containers and images of this daemon, as the way of a call depends on them. All answers come from memory.
+//! The pods, containers and images of this daemon, for routing calls. All answers come from memory.
 
 use std::fmt::Debug;
 
@@ -11,10 +11,10 @@ use crate::image::image_item;
 
 /// The pods, containers and images of this daemon.
 pub(super) trait Local: Debug + Send + Sync {
-    /// The whole id of the pod or container that has this id, or the only one that begins so.
+    /// The whole id of the pod or container with this id, or of the only one with this beginning.
     fn id(&self, listed: Listed, id: &str) -> Option<String>;
 
-    /// Whether the pod is ours.
+    /// Returns true if the pod is ours.
     fn has_pod(&self, pod: &v1::PodSandboxMetadata) -> bool;
 
     /// The image of this name in our store.

@@ -1,6 +1,6 @@
-//! Metrics of both sides under one descriptor for each name. A client takes the values of a metric by the order of the labels in its
-//! descriptor, and one name has one order: ours, then the labels that only the upstream has. Values are put into that order where
-//! a side has another one.
+//! Metrics of both sides under one descriptor for each name. A client reads a metric's values by the order of
+//! the labels in its descriptor, and one name has one order: ours, then the upstream's additional labels.
+//! Values of a side with another order are rearranged.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,13 +13,13 @@ use super::link::unary;
 use super::route::{Listed, v1_path};
 use super::sides::Sides;
 
-/// The RPC that lists descriptors.
+/// The RPC listing descriptors.
 pub(super) const DESCRIPTORS: &str = "ListMetricDescriptors";
 
 /// The labels of metrics, by the metric's name.
 type Labels = HashMap<String, Vec<String>>;
 
-/// The labels that each side has, and those that a client hears of.
+/// The labels of each side, and those shown to clients.
 #[derive(Debug, Default)]
 pub(super) struct LabelTable {
     ours: Labels,
@@ -28,7 +28,7 @@ pub(super) struct LabelTable {
 }
 
 impl Sides {
-    /// The labels as both sides have described them.
+    /// The labels as described by both sides.
     pub(super) async fn labels(&self) -> LabelTable {
         let path = v1_path("RuntimeService", DESCRIPTORS);
         let ours = unary(self.ours.clone(), &path, Request::new(Bytes::new())).await;
@@ -44,17 +44,17 @@ impl LabelTable {
         LabelTable { ours: labels(&ours), theirs: labels(&theirs), both }
     }
 
-    /// Our list, with the labels that a client hears of.
+    /// Our list, with the labels shown to clients.
     pub(super) fn of_ours(&self, list: Bytes) -> Bytes {
         self.aligned(list, &self.ours)
     }
 
-    /// The upstream's list, with the labels that a client hears of.
+    /// The upstream's list, with the labels shown to clients.
     pub(super) fn of_theirs(&self, list: Bytes) -> Bytes {
         self.aligned(list, &self.theirs)
     }
 
-    /// The list of a side with these labels. It stays as the bytes that it is where nothing is to be changed.
+    /// The list of a side with these labels. It keeps its bytes if nothing has to change.
     fn aligned(&self, list: Bytes, from: &Labels) -> Bytes {
         let moved = |name: &str| {
             let (from, to) = (from.get(name)?, self.both.get(name)?);

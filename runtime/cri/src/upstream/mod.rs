@@ -1,24 +1,25 @@
-//! The upstream: another runtime of the node, behind this one. Pods of its handlers go there whole, and so does every later
-//! call about them. Messages are handed on as the bytes they came in; lists have both sides' items.
+//! The upstream: another runtime of the node, behind this one. Pods of its handlers are forwarded there
+//! whole, and so is every later call about them. Messages are forwarded as their original bytes. Lists have
+//! both sides' items.
 //!
 //! ```text
 //!   client ──► layer.rs ──┬─ ours alone (Version, RuntimeConfig) ──────────► our services
 //!              (the path) ├─ by handler, or by id (sides.rs) ──┬─ ours ───► our services
-//!                         │                                    └─ other ──► link.rs ──► the upstream's socket
+//!                         │                                    └─ other ──► link.rs ──► upstream's socket
 //!                         └─ both: lists.rs, events.rs, status.rs, images.rs
 //! ```
 //!
 //! | what | where |
 //! |---|---|
 //! | the table of RPCs | `route.rs` |
-//! | whose a pod or a container is | `sides.rs`; what is ours: `local.rs` |
-//! | whether the upstream answers | `link.rs`; what asks it again and again: `watch.rs` |
-//! | what it had last, for while it does not | `known.rs`; what answers and events add to that: `noted.rs` |
-//! | metrics that both sides have | `metrics.rs` |
-//! | whether both stores are on one file system | `file_system.rs` |
-//! | fields of messages that nobody decodes | `fields.rs`, `raw.rs` |
+//! | the side of a pod or a container | `sides.rs`; our own: `local.rs` |
+//! | the upstream's health | `link.rs`; its periodic check: `watch.rs` |
+//! | its last lists, for use while it is down | `known.rs`; additions from answers and events: `noted.rs` |
+//! | metrics of both sides | `metrics.rs` |
+//! | the check for one file system | `file_system.rs` |
+//! | fields of undecoded messages | `fields.rs`, `raw.rs` |
 //!
-//! The upstream is part of the node and trusted as such; what it answers is checked for being an answer all the same. This
+//! The upstream is part of the node and trusted as such, but its answers are still checked for validity. This
 //! module never starts, stops or configures the upstream.
 
 mod events;
@@ -54,43 +55,43 @@ pub(crate) use self::layer::WithUpstream;
 use self::link::Link;
 use self::local::Local;
 
-/// The configuration of another runtime, and the handlers whose pods go there.
+/// The configuration of another runtime, and its handlers.
 #[derive(Clone, Debug)]
 pub struct UpstreamConfig {
     /// Path of the upstream's CRI socket.
     pub socket: PathBuf,
-    /// Handlers that lead there, by the names that both have for them.
+    /// Handlers leading there, by their names in both runtimes.
     pub handlers: Vec<String>,
-    /// Pods that go there without naming a handler.
+    /// Pods forwarded there without naming a handler.
     pub unnamed_pods: UnnamedPods,
-    /// Directory of our images, and of what is remembered of the upstream's pods.
+    /// Directory of our images, and of the remembered lists of the upstream.
     pub state_dir: PathBuf,
 }
 
 impl UpstreamConfig {
-    /// Looks whether the upstream can be used. An upstream that does not answer yet can be.
+    /// Checks that the upstream is usable. One that does not answer yet counts as usable.
     ///
     /// # Errors
-    /// The upstream's images are on another file system than ours; for people.
+    /// The upstream's images are on another file system than ours. The text is for people.
     pub async fn check(&self) -> Result<(), String> {
         let compared = file_system::compare(&Link::new(&self.socket), &self.state_dir).await;
         compared.unwrap_or(Ok(())).map_err(|why| format!("the runtime at {}: {why}", self.socket.display()))
     }
 }
 
-/// Pods that name no handler and go to the upstream's default one.
+/// Pods without a handler forwarded to the upstream's default one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnnamedPods {
     /// None of them.
     None,
-    /// Pods that ask for a namespace of the node.
+    /// Pods requesting a namespace of the node.
     #[default]
     OfTheNode,
     /// All of them.
     All,
 }
 
-/// The upstream as all calls share it.
+/// The upstream, shared by all calls.
 #[derive(Debug)]
 pub(crate) struct Upstream {
     handlers: Vec<String>,
@@ -99,18 +100,18 @@ pub(crate) struct Upstream {
     link: Link,
     known: Arc<Known>,
     absent: Absent,
-    /// The last configuration that a kubelet has sent.
+    /// The last configuration sent by a kubelet.
     configuration: Mutex<Option<Bytes>>,
     local: Box<dyn Local>,
 }
 
 impl Upstream {
-    /// Takes up what is known of the upstream. Blocks on the disk; dials nothing.
+    /// Loads the remembered lists of the upstream. Blocks on the disk, and does not dial.
     pub(crate) fn new(config: UpstreamConfig, pods: Pods, images: Images) -> Upstream {
         Upstream::beside(Box::new((pods, images)), config)
     }
 
-    /// Whether the upstream answers, as far as is known.
+    /// Returns true if the upstream answers, as far as known.
     pub(crate) fn is_up(&self) -> bool {
         self.link.is_up()
     }

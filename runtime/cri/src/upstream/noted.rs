@@ -1,5 +1,5 @@
-//! Pods and containers of the upstream that an answer or an event names, before a list has them: a call about one of them goes there
-//! at once, and an upstream that goes down then leaves no list without them.
+//! Pods and containers of the upstream named by an answer or an event before any list has them. So a call
+//! about one of them goes there at once, and lists include them even if the upstream goes down.
 
 use bytes::Bytes;
 use prost::Message;
@@ -10,7 +10,7 @@ use super::route::Listed;
 use crate::runtime::now_ns;
 
 impl Upstream {
-    /// Takes what the upstream's answer to this request says of what it has. Other requests say nothing of that.
+    /// Notes the items named in the upstream's answer to this request. Other requests name none.
     pub(super) fn note_answer(&self, rpc: &str, request: &Bytes, answer: &Bytes) {
         let known = &self.known;
         match rpc {
@@ -33,7 +33,7 @@ impl Upstream {
         }
     }
 
-    /// Takes what the upstream's event says of what it has.
+    /// Notes the items named in the upstream's event.
     pub(super) fn note_event(&self, event: &Bytes) {
         let event: v1::ContainerEventResponse = decoded(event);
         let pod = event.pod_sandbox_status.clone().unwrap_or_default();
@@ -52,7 +52,7 @@ impl Upstream {
     }
 }
 
-/// A pod that has just been started.
+/// A newly started pod.
 fn pod(request: v1::RunPodSandboxRequest, id: String) -> v1::PodSandbox {
     let config = request.config.unwrap_or_default();
     v1::PodSandbox {
@@ -66,7 +66,7 @@ fn pod(request: v1::RunPodSandboxRequest, id: String) -> v1::PodSandbox {
     }
 }
 
-/// A container that has just been made.
+/// A newly created container.
 fn container(request: v1::CreateContainerRequest, id: String) -> v1::Container {
     let config = request.config.unwrap_or_default();
     v1::Container {
@@ -110,7 +110,7 @@ fn container_of(status: v1::ContainerStatus, pod_sandbox_id: String) -> v1::Cont
     }
 }
 
-/// The message; an empty one, which names nothing, where it is none.
+/// The message, or an empty one without any names if it is invalid.
 fn decoded<M: Message + Default>(message: &Bytes) -> M {
     M::decode(message.clone()).unwrap_or_default()
 }

@@ -1,10 +1,10 @@
-//! Messages as the bytes they came in: what is handed on keeps fields that this version does not know.
+//! Messages as their original bytes. Forwarded messages keep fields unknown to this version.
 
 use bytes::{Buf, BufMut, Bytes};
 use tonic::Status;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
-/// The codec of messages that nobody reads on their way.
+/// The codec of messages forwarded without decoding.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Raw;
 

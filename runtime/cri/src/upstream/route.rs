@@ -1,22 +1,22 @@
-//! Where each RPC goes, as a table: by its path, without its message. Pure.
+//! The route of each RPC, as a table by its path, without its message. Pure.
 
-/// The package of the CRI that every upstream serves; v1alpha2's messages are the same.
+/// The package of the CRI served by every upstream. v1alpha2's messages are the same.
 const V1: &str = "runtime.v1";
 const V1ALPHA2: &str = "runtime.v1alpha2";
 
-/// A call, as its path names it.
+/// A call, from its path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Call {
     /// The RPC's name.
     pub(super) rpc: &'static str,
     pub(super) route: Route,
-    /// The path as it came, for our own services.
+    /// The original path, for our own services.
     pub(super) path: String,
     /// The path for the upstream, in v1.
     pub(super) upstream_path: String,
 }
 
-/// How an RPC finds the side that answers for it. A message that names a pod or a container has its id in field 1.
+/// How an RPC finds the answering side. Messages naming a pod or a container have its id in field 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// RunPodSandbox: by the handler.
@@ -25,11 +25,11 @@ pub(super) enum Route {
     Pod,
     /// By the container's id.
     Container,
-    /// CreateContainer: by the pod's id, with the image where it is needed.
+    /// CreateContainer: by the pod's id, and the image is pulled to its side first.
     Create,
-    /// Both sides' items in one answer; a filter asks for some.
+    /// Both sides' items in one answer. A filter may select some.
     List(Listed),
-    /// Both sides' items as a stream of answers, with the RPC that lists them in one.
+    /// Both sides' items as a stream of answers, with the RPC listing them in one.
     Stream(Listed, &'static str),
     /// Both sides' events.
     Events,
@@ -43,7 +43,7 @@ pub(super) enum Route {
     ImageFsInfo,
 }
 
-/// The side that answers.
+/// The answering side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Side {
     Ours,
@@ -65,22 +65,22 @@ pub(super) enum Listed {
     Pods,
     Containers,
     Images,
-    /// Figures: there are none of what does not answer.
+    /// Usage. There is none while the upstream does not answer.
     Figures,
-    /// Figures whose labels descriptors name.
+    /// Usage with labels from descriptors.
     Metrics,
     /// The descriptors of metrics.
     Descriptors,
 }
 
 impl Listed {
-    /// Whether a list is read from the kernel and not from memory.
+    /// Returns true if a list is read from the kernel and not from memory.
     pub(super) fn is_figures(self) -> bool {
         matches!(self, Listed::Figures | Listed::Metrics)
     }
 }
 
-/// The RPCs that are not answered by our own services alone.
+/// The RPCs not answered by our own services alone.
 const ROUTES: &[(&str, &str, Route)] = {
     use Route::*;
     &[
@@ -126,12 +126,12 @@ const ROUTES: &[(&str, &str, Route)] = {
     ]
 };
 
-/// The RPCs that our own services answer by themselves: the node has one version and one maker of cgroups.
+/// The RPCs answered by our own services alone: the node has one version and one cgroup driver.
 #[cfg(test)]
 const OURS: [&str; 2] = ["Version", "RuntimeConfig"];
 
 impl Call {
-    /// The call of this path; none where our own services answer alone.
+    /// The call of this path. `None` if only our own services answer.
     pub(super) fn of_path(path: &str) -> Option<Call> {
         let (service, rpc) = path.strip_prefix('/')?.split_once('/')?;
         let (package, service) = service.rsplit_once('.')?;

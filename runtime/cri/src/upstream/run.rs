@@ -1,4 +1,4 @@
-//! RunPodSandbox: to the side that the pod's handler names.
+//! RunPodSandbox: to the side of the pod's handler.
 
 use bytes::Bytes;
 use prost::Message;
@@ -13,14 +13,14 @@ use crate::subject;
 /// The number of RunPodSandboxRequest's `runtime_handler` (api.proto).
 const RUNTIME_HANDLER: u32 = 2;
 
-/// The namespace that a VM has an answer for: the guest's own.
+/// A namespace available in a VM: the guest's own.
 const PIDS: &str = "PID namespace";
 
 impl Sides {
     pub(super) async fn run(&self, call: &Call, request: Request<Bytes>) -> Result<Response<Bytes>, Status> {
         let message = request.get_ref();
         let name = fields::text(message, RUNTIME_HANDLER).map_err(Status::invalid_argument)?;
-        // What cannot be decoded is for our own services to refuse.
+        // Our own services refuse an undecodable message.
         let decoded = v1::RunPodSandboxRequest::decode(message.clone()).unwrap_or_default();
         let shared = shared(&decoded);
         if self.upstream.takes(name, !shared.is_empty()) {
@@ -35,7 +35,8 @@ impl Sides {
 }
 
 impl Upstream {
-    /// Whether a pod of this handler goes to the upstream; `shares` says whether the pod asks for a namespace of the node.
+    /// Returns true if a pod of this handler goes to the upstream. `shares` is true if the pod requests a
+    /// namespace of the node.
     pub(super) fn takes(&self, handler: &str, shares: bool) -> bool {
         match self.unnamed_pods {
             _ if !handler.is_empty() => self.handlers.iter().any(|name| name == handler),
@@ -45,20 +46,20 @@ impl Upstream {
         }
     }
 
-    /// The error for a pod that asks a VM for a namespace of the node.
+    /// The error for a pod requesting a namespace of the node in a VM.
     fn refusal(&self, name: &str, shared: &[&str]) -> Status {
         let handler =
             if name.is_empty() { "the default handler".to_owned() } else { format!("handler {name:?}") };
         let others: Vec<_> = self.handlers.iter().map(|name| format!("{name:?}")).collect();
         Status::invalid_argument(format!(
-            "{handler} gives each pod a VM, which cannot share the node's {}: name a RuntimeClass whose handler is {}",
+            "{handler} gives each pod a VM, and a VM cannot share the node's {}: name a RuntimeClass with the handler {}",
             shared.join(" and "),
             others.join(" or ")
         ))
     }
 }
 
-/// The namespaces of the node that the pod asks for, by name.
+/// The namespaces of the node requested by the pod, by name.
 fn shared(run: &v1::RunPodSandboxRequest) -> Vec<&'static str> {
     let linux = run.config.as_ref().and_then(|config| config.linux.as_ref());
     let context = linux.and_then(|linux| linux.security_context.as_ref());

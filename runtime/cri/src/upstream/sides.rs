@@ -1,4 +1,4 @@
-//! The side that a pod or a container is on, and calls to either side.
+//! The side of a pod or a container, and calls to either side.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::link::unary;
 use super::route::{Call, Listed, Side};
 use crate::subject;
 
-/// The services of this daemon, as a server has them.
+/// The services of this daemon, in a server's form.
 pub(super) type Ours = BoxCloneSyncService<http::Request<Body>, http::Response<Body>, Infallible>;
 
 /// Both sides, for one call.
@@ -55,8 +55,8 @@ impl Sides {
         }
     }
 
-    /// Makes the call where the pod or container in field 1 of the request is. An id that neither side has gets the answer of
-    /// the side that runs pods without a handler's name, as on a node that has that side alone.
+    /// Makes the call on the side of the pod or container in field 1 of the request. For an id unknown to
+    /// both, the side running pods without a handler answers, as on a node with only that side.
     pub(super) async fn call_by_id(
         &self,
         call: &Call,
@@ -81,24 +81,24 @@ impl Sides {
     }
 }
 
-/// The request once more, for the other side.
+/// Copies the request for the other side.
 pub(super) fn copy(request: &Request<Bytes>) -> Request<Bytes> {
     let (metadata, extensions) = (request.metadata().clone(), request.extensions().clone());
     Request::from_parts(metadata, extensions, request.get_ref().clone())
 }
 
 impl Upstream {
-    /// The side that has the pod or the container of this id, or of the only id that begins so. An id that nobody knows is
-    /// the upstream's, whose list may be a moment old.
+    /// The side of the pod or the container with this id, or with the only id of this beginning. An unknown
+    /// id is the upstream's, because its list may be slightly outdated.
     ///
     /// # Errors
-    /// The id begins those of several, or nobody knows it while the upstream is down, which may have it: a success would say that
-    /// a pod is stopped which runs.
+    /// The id is the beginning of several, or is unknown while the upstream is down and may have it. A
+    /// success would then report a running pod as stopped.
     pub(super) fn side_of(&self, listed: Listed, id: &str) -> Result<Side, Status> {
         Ok(self.known_side_of(listed, id)?.unwrap_or(Side::Upstream))
     }
 
-    /// The side as above; none for an id that nobody knows while the upstream, which may have it, is up.
+    /// The side as above. `None` for an unknown id while the upstream is up and may have it.
     fn known_side_of(&self, listed: Listed, id: &str) -> Result<Option<Side>, Status> {
         let ours = self.local.id(listed, id);
         if ours.as_deref() == Some(id) || id.is_empty() {

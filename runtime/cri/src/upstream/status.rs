@@ -1,4 +1,4 @@
-//! Status and UpdateRuntimeConfig: what a node has once, though two runtimes stand behind it.
+//! Status and UpdateRuntimeConfig: calls with one answer per node, although there are two runtimes.
 
 use std::sync::PoisonError;
 
@@ -12,7 +12,7 @@ use super::route::{Call, v1_path};
 use super::sides::{Sides, copy};
 use super::{UnnamedPods, Upstream};
 
-/// The condition by which the upstream's state is reported. A kubelet does not act on it, people and monitoring may.
+/// The condition reporting the upstream's state. A kubelet does not act on it, but people and monitoring may.
 const UPSTREAM_READY: &str = "UpstreamReady";
 
 impl Sides {
@@ -28,7 +28,7 @@ impl Sides {
         Ok(ours.map(|_| answer.encode_to_vec().into()))
     }
 
-    /// Configures both. The upstream is configured once more whenever it comes back.
+    /// Configures both. The upstream is configured again whenever it comes back.
     pub(super) async fn configure(
         &self,
         call: &Call,
@@ -44,7 +44,8 @@ impl Sides {
 }
 
 impl Upstream {
-    /// The names by which pods get there; the empty one where every pod does that names none.
+    /// The handler names leading to the upstream. The empty one is included if all pods without a handler go
+    /// there.
     fn names(&self) -> Vec<String> {
         let default = (self.unnamed_pods == UnnamedPods::All).then(String::new);
         default.into_iter().chain(self.handlers.iter().cloned()).collect()
@@ -64,7 +65,7 @@ impl Upstream {
         *self.configuration.lock().unwrap_or_else(PoisonError::into_inner) = Some(configuration);
     }
 
-    /// Sends the last configuration that the kubelet has sent. The upstream's refusal is logged here alone.
+    /// Sends the kubelet's last configuration again. Only the log gets the upstream's refusal.
     pub(super) async fn configure_again(&self) {
         let configuration = self.configuration.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(configuration) = configuration {
@@ -83,7 +84,7 @@ fn decode(status: &Bytes) -> Result<v1::StatusResponse, Status> {
     v1::StatusResponse::decode(status.clone()).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// Adds the handlers that lead to the upstream, and leaves the features that both have: CRI has those once per node.
+/// Adds the upstream's handlers, and keeps the features common to both: CRI has those once per node.
 fn merge(answer: &mut v1::StatusResponse, names: &[String], theirs: Result<v1::StatusResponse, String>) {
     let (theirs, why) = match theirs {
         Ok(theirs) => (Some(theirs), None),
@@ -91,7 +92,7 @@ fn merge(answer: &mut v1::StatusResponse, names: &[String], theirs: Result<v1::S
     };
     let known = theirs.as_ref().map(|theirs| theirs.runtime_handlers.as_slice()).unwrap_or_default();
     for name in names {
-        // An older upstream says nothing of its handlers: then none of the features can be relied on.
+        // An older upstream does not describe its handlers. Then none of the features is reliable.
         let features = known.iter().find(|known| known.name == *name).and_then(|known| known.features);
         let features = Some(features.unwrap_or_default());
         answer.runtime_handlers.push(v1::RuntimeHandler { name: name.clone(), features });

@@ -1,4 +1,5 @@
-//! Looks at the upstream again and again, and takes its lists anew whenever it has come back. Runs as long as it is polled.
+//! Checks the upstream periodically, and takes its lists again whenever it has come back. Runs as long as it
+//! is polled.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,11 +14,12 @@ use super::known::checked;
 use super::link::{is_broken, reason};
 use super::route::Listed;
 
-/// Between two looks while the upstream is down, and while it is up. Calls notice an upstream that goes down earlier.
+/// Intervals between two checks while the upstream is down, and while it is up. Calls notice a failing
+/// upstream earlier.
 const DOWN: Duration = Duration::from_secs(1);
 const UP: Duration = Duration::from_secs(10);
 
-/// The lists that are asked for after the upstream has come back.
+/// The lists requested after the upstream has come back.
 const LISTS: [(Listed, &str); 4] = [
     (Listed::Pods, "/runtime.v1.RuntimeService/ListPodSandbox"),
     (Listed::Containers, "/runtime.v1.RuntimeService/ListContainers"),
@@ -25,11 +27,11 @@ const LISTS: [(Listed, &str); 4] = [
     (Listed::Descriptors, "/runtime.v1.RuntimeService/ListMetricDescriptors"),
 ];
 
-/// The question of a look.
+/// The request of a check.
 const VERSION: &str = "/runtime.v1.RuntimeService/Version";
 
 impl Upstream {
-    /// Keeps the link's state true, and what is known on disk.
+    /// Keeps the link's state up to date, and the known lists on disk.
     pub(crate) async fn watch(self: Arc<Self>) {
         let writing = Arc::clone(&self.known).write_changes();
         let looking = async {
@@ -44,7 +46,7 @@ impl Upstream {
         tokio::join!(writing, looking);
     }
 
-    /// Until the next look: less long once the upstream goes down.
+    /// Waits until the next check. The wait ends early if the upstream seems down.
     async fn wait(&self) {
         let mut state = self.link.state();
         if self.link.is_up() {
@@ -62,7 +64,7 @@ impl Upstream {
     }
 
     /// # Errors
-    /// The upstream does not say its version, or cannot be used; for people.
+    /// The upstream does not return its version, or is unusable. The text is for people.
     async fn look(&self) -> Result<(), String> {
         let version = self.link.fetch(VERSION, Request::new(Bytes::new())).await;
         version.map_err(|status| reason(&status))?;
@@ -75,7 +77,7 @@ impl Upstream {
         }
         for (listed, path) in LISTS {
             match self.refresh(listed).await {
-                // An older one, which has no such list.
+                // An older one without such a list.
                 Err(status) if status.code() == Code::Unimplemented => {}
                 Err(status) => goes_on(path, &status)?,
                 Ok(()) => {}
@@ -85,10 +87,10 @@ impl Upstream {
         Ok(())
     }
 
-    /// Takes a list anew.
+    /// Takes a list again.
     ///
     /// # Errors
-    /// The upstream does not answer, or with what is no list.
+    /// The upstream does not answer, or with an invalid list.
     pub(super) async fn refresh(&self, listed: Listed) -> Result<(), Status> {
         let Some((_, path)) = LISTS.iter().find(|(of, _)| *of == listed) else { return Ok(()) };
         let asked = Instant::now();
@@ -99,15 +101,15 @@ impl Upstream {
     }
 }
 
-/// An upstream that says its version is up without this answer.
+/// An upstream that returns its version is up even without this answer.
 ///
 /// # Errors
-/// The connection broke; for people.
+/// The connection broke. The text is for people.
 fn goes_on(what: &str, status: &Status) -> Result<(), String> {
     let why = reason(status);
     if is_broken(status) {
         return Err(why);
     }
-    warn!(what, why, "the upstream runtime answers, but not what it has; it is taken as last seen");
+    warn!(what, why, "the upstream runtime answers, but without a list; it is taken as last seen");
     Ok(())
 }

@@ -1,15 +1,15 @@
-//! Images that a side could not get without credentials. Such an image counts as absent until the side has got it, so
-//! that the kubelet's next try brings the pod's own credentials.
+//! Images a side could not pull without credentials. Such an image counts as absent until the side has pulled
+//! it, so that the kubelet's next try brings the pod's own credentials.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use super::super::route::Side;
 
-/// Images that are remembered; the oldest is forgotten first. A forgotten one costs the kubelet one more failed try.
+/// Most images remembered; the oldest is dropped first. A dropped one costs the kubelet one more failed try.
 const IMAGES_MAX: usize = 256;
 
-/// See the module.
+/// The images absent on each side.
 #[derive(Debug, Default)]
 pub(in super::super) struct Absent(Mutex<VecDeque<(Side, Vec<String>)>>);
 
@@ -24,13 +24,13 @@ impl Absent {
         images.push_back((side, names));
     }
 
-    /// Whether a side lacks the image of this name.
+    /// Returns true if a side lacks the image of this name.
     pub(super) fn has(&self, name: &str) -> bool {
         let images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         images.iter().any(|(_, names)| names.iter().any(|known| known == name))
     }
 
-    /// The side has got the image of these names.
+    /// Records the arrival of the image of these names on the side.
     pub(super) fn remove(&self, side: Side, names: &[String]) {
         let mut images = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         images.retain(|(of, known)| *of != side || !shares(known, names));

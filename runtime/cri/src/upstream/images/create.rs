@@ -1,5 +1,6 @@
-//! CreateContainer: first the image comes to where the pod is, and so do images that the container mounts, if another pod has
-//! brought them to the other store alone. Without credentials: those that fetched it there were that pod's.
+//! CreateContainer. If another pod has brought the container's image only to the other store, it is first
+//! pulled to the pod's side. So are images mounted by the container. This uses no credentials: those of the
+//! earlier pull belong to the other pod.
 
 use bytes::Bytes;
 use prost::Message;
@@ -27,7 +28,7 @@ impl Sides {
         self.call(side, call, request).await
     }
 
-    /// Brings the image to the side, unless it is there, or nowhere.
+    /// Pulls the image to the side, unless it is there already, or on neither side.
     async fn bring(
         &self,
         side: Side,
@@ -55,14 +56,15 @@ impl Sides {
     }
 }
 
-/// The images that a container needs: its own, and those that it mounts.
+/// The images needed by a container: its own, and those mounted by it.
 fn images(config: v1::ContainerConfig) -> impl Iterator<Item = v1::ImageSpec> {
     let mounted = config.mounts.into_iter().filter_map(|mount| mount.image);
     config.image.into_iter().chain(mounted).filter(|image| !image.image.is_empty())
 }
 
-/// The name by which the image can be pulled. A kubelet asks by the image's id: the very same image has its digest in a repository, else
-/// what the pod's author wrote. Other clients ask by a name, and a store that does not have that name would not find the image by it.
+/// A name for pulling the image. A kubelet asks by the image's id. The identical image is found by its digest
+/// in a repository, otherwise by the name written by the pod's author. Other clients ask by a name, and a
+/// store without that name could not find the image by another.
 fn pull_name(image: &v1::ImageSpec, there: &v1::Image) -> Option<String> {
     if !is_id_of(&image.image, &there.id) {
         return Some(image.image.clone());
@@ -71,7 +73,7 @@ fn pull_name(image: &v1::ImageSpec, there: &v1::Image) -> Option<String> {
     names.into_iter().find(|name| !name.is_empty()).cloned()
 }
 
-/// Whether this is an image's id, or the beginning of it, with its algorithm or without.
+/// Returns true if this is an image's id, or the beginning of it, with or without its algorithm.
 fn is_id_of(asked: &str, id: &str) -> bool {
     let bare = |id: &str| id.strip_prefix("sha256:").unwrap_or(id).to_owned();
     bare(id).starts_with(&bare(asked))

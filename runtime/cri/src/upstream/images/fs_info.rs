@@ -1,5 +1,5 @@
-//! ImageFsInfo: the space of both stores in one entry. A kubelet reads the first entry alone, so both stores must be on one
-//! file system; the daemon's check says so where they are not.
+//! ImageFsInfo: the space of both stores in one entry. A kubelet only reads the first entry, so both stores
+//! must be on one file system. The daemon's check reports it if they are not.
 
 use bytes::Bytes;
 use prost::Message;
@@ -27,7 +27,7 @@ impl Sides {
         let theirs = match link.fetch(&call.upstream_path, Request::new(message)).await {
             Ok(theirs) => decode::<v1::ImageFsInfoResponse>(&theirs)?,
             Err(status) => {
-                warn!(why = reason(&status), "the upstream runtime does not say what its images take");
+                warn!(why = reason(&status), "the upstream runtime does not report its images' size");
                 return Ok(answer);
             }
         };
@@ -38,7 +38,7 @@ impl Sides {
     }
 }
 
-/// Adds the usage of the first entry to ours: both are of one file system.
+/// Adds the usage of the upstream's first entry to ours. Both are on one file system.
 fn add(ours: &mut [v1::FilesystemUsage], theirs: Vec<v1::FilesystemUsage>) {
     let (Some(ours), Some(theirs)) = (ours.first_mut(), theirs.into_iter().next()) else { return };
     for (sum, more) in

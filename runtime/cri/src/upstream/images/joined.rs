@@ -1,5 +1,5 @@
-//! ListImages of two stores as one list: an image that both have is one item, whose id is the same in both since it is the
-//! digest of the image's configuration.
+//! ListImages of two stores as one list. An image in both stores is one item. Its id is the same in both,
+//! because it is the digest of the image's configuration.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use proto_cri::v1;
 
 use super::super::fields;
 
-/// Both lists as one, in the order of the first, then of the second. Items of one store alone stay as the bytes they are.
+/// Both lists as one, in the order of the first, then of the second. Items of only one store keep their
+/// bytes.
 pub(in super::super) fn joined(ours: &Bytes, theirs: &Bytes) -> Bytes {
     let mut items: Vec<(Bytes, Bytes)> = Vec::new();
     let mut at: BTreeMap<String, usize> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! PullImage: into the store of the pod that needs the image, with that pod's credentials.
+//! PullImage: into the store of the requesting pod, with its credentials.
 
 use bytes::Bytes;
 use proto_cri::v1;
@@ -27,12 +27,12 @@ impl Sides {
 }
 
 impl Upstream {
-    /// Notes that the store of this daemon has got the image of these names.
+    /// Records the arrival of the image of these names in this daemon's store.
     pub(crate) fn arrived(&self, names: &[String]) {
         self.absent.remove(Side::Ours, names);
     }
 
-    /// The side that has this pod; without one, that of pods that name no handler.
+    /// The side of this pod. Without a pod, the side of pods without a handler.
     pub(super) async fn side_of_pod(&self, pod: Option<&v1::PodSandboxMetadata>) -> Side {
         let default = if self.unnamed_pods == UnnamedPods::All { Side::Upstream } else { Side::Ours };
         let Some(pod) = pod else { return default };
@@ -43,10 +43,10 @@ impl Upstream {
         if is_known() {
             return Side::Upstream;
         }
-        // Made since the last list, perhaps.
+        // It may have been created since the last list.
         match self.refresh(Listed::Pods).await {
             Ok(()) if is_known() => Side::Upstream,
-            // Without its list, too: the store of a pod that nobody knows is the default one's.
+            // The same without its list: an unknown pod uses the default store.
             _ => default,
         }
     }

@@ -13,7 +13,7 @@ use crate::convert::image_item_matches;
 
 impl Sides {
     /// # Errors
-    /// Also where the upstream is down and had the image: it is there still.
+    /// Also if the upstream is down and had the image, because it is still there.
     pub(in super::super) async fn remove_image(
         &self,
         call: &Call,

@@ -1,4 +1,4 @@
-//! ImageStatus: an image counts as present where any store has it, unless a side lacks it that has asked for it.
+//! ImageStatus: an image counts as present if any store has it, unless a requesting side lacks it.
 
 use bytes::Bytes;
 use prost::Message;
