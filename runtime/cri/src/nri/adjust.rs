@@ -1,4 +1,4 @@
-//! An adjustment that plugins ask for, put into a container's spec.
+//! Applies plugins' adjustments to a container's spec.
 
 use proto_nri::nri::{ContainerAdjustment, KeyValue, LinuxContainerAdjustment, POSIXRlimit};
 use proto_nri::without_mark;
@@ -14,7 +14,8 @@ use crate::container::create::edits;
 use crate::convert::cdi;
 use crate::error::Failure;
 
-/// The container as plugins want it. Whether it can be so is checked where its plan is resolved, as for what a kubelet asks.
+/// The container as adjusted by plugins. As for a kubelet's request, its plan's resolution checks for
+/// unsupported values.
 pub(super) async fn adjusted(
     spec: &ContainerSpec,
     adjustment: ContainerAdjustment,
@@ -39,7 +40,7 @@ pub(super) async fn adjusted(
     Ok(spec)
 }
 
-/// The parts whose places in the spec are their own.
+/// Applies the parts with a direct counterpart in the spec.
 fn put(
     spec: &mut ContainerSpec,
     adjustment: ContainerAdjustment,
@@ -49,7 +50,7 @@ fn put(
     let ContainerAdjustment { annotations, mounts, env, linux, rlimits, args, .. } = adjustment;
     for (key, value) in annotations {
         match without_mark(&key) {
-            // What the kubelet has annotated stays: it finds its containers by that.
+            // The kubelet's annotations stay: it finds its containers by them.
             (key, true) => drop(spec.plugin_annotations.remove(key)),
             (_, false) => drop(spec.plugin_annotations.insert(key, value)),
         }
@@ -94,7 +95,7 @@ fn put(
     Ok(())
 }
 
-/// Takes variables away, then sets others.
+/// Removes variables, then sets others.
 fn variables(spec: &mut ContainerSpec, env: Vec<KeyValue>) {
     let (removed, set): (Vec<_>, Vec<_>) = env.into_iter().partition(|entry| without_mark(&entry.key).1);
     for entry in removed {

@@ -1,4 +1,4 @@
-//! The questions that pods ask of plugins.
+//! Pods' questions to plugins.
 
 use async_trait::async_trait;
 use proto_nri::nri::Event::{
@@ -16,7 +16,7 @@ use super::plugins::NriPlugins;
 use super::resources::{resources_in, resources_out};
 use crate::error::chain;
 
-/// Something under way that plugins are asked about.
+/// An operation in progress, with questions to plugins.
 #[derive(Debug)]
 pub(super) struct Flight {
     flight: runtime_nri::Flight,
@@ -28,7 +28,7 @@ impl Flight {
         Flight { flight: nri.plugins.begin(), nri: nri.clone() }
     }
 
-    /// Updates of other containers, which keep nobody from what is under way.
+    /// Updates other containers. Failures do not stop the operation in progress.
     async fn update_others(&self, updates: Vec<proto_nri::nri::ContainerUpdate>) {
         if updates.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! What plugins ask of pods: what there is, and other limits of containers.
+//! Plugins' requests to pods: the list of pods and containers, and updates of containers' limits.
 
 use async_trait::async_trait;
 use proto_nri::nri::ContainerUpdate;
@@ -39,7 +39,7 @@ impl Runtime for NriPlugins {
 }
 
 impl NriPlugins {
-    /// A container that is gone needs no update.
+    /// A missing container needs no update.
     async fn update_one(&self, pods: &Pods, update: &ContainerUpdate) -> Result<(), String> {
         let Some(container) = pods.container(&update.container_id) else { return Ok(()) };
         let Some(resources) = update.linux.resources.as_ref() else { return Ok(()) };

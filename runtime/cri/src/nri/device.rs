@@ -1,5 +1,5 @@
-//! Device nodes that plugins ask for, as CDI has them: from there on they go the same way. A plugin names the node's device by its path
-//! alone, so that is where it is looked for.
+//! Device nodes requested by plugins, converted to CDI's form. From there on they are handled like CDI's. A
+//! plugin only names the path of the node's device, so it is inspected at that path.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use runtime_cdi::{DeviceNode, Found, NodeKind};
 
 use crate::error::Failure;
 
-/// How long the node may take to look at its devices.
+/// Time limit for inspecting the node's devices.
 const LOOKED_WITHIN: Duration = Duration::from_secs(30);
 
-/// The nodes that are asked for, but for those that are to be removed, with what the node has at their paths.
+/// The requested nodes, except those marked for removal, with the node's devices at their paths.
 pub(super) async fn nodes(pool: &Pool, devices: Vec<LinuxDevice>) -> Result<Vec<DeviceNode>, Failure> {
     let wanted = devices.into_iter().filter(|device| !without_mark(&device.path).1);
     let nodes: Vec<DeviceNode> = wanted.map(node).collect::<Result<_, _>>()?;

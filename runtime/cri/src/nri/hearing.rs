@@ -1,4 +1,4 @@
-//! What plugins hear without being asked.
+//! Notifications to plugins: events without questions.
 
 use async_trait::async_trait;
 use proto_nri::nri::Event::{
@@ -23,7 +23,7 @@ impl runtime_pod::Plugins for NriPlugins {
 
     fn notice(&self, kind: EventKind, pod: &PodView, container: Option<&ContainerView>) {
         let Some(container) = container else {
-            // Of a pod's other events plugins hear while they happen.
+            // A pod's other events are sent as they happen.
             if kind == EventKind::Deleted {
                 self.plugins.notice(Occurrence::of_pod(REMOVE_POD_SANDBOX, pod_out(pod)));
             }

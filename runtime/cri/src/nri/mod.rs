@@ -1,15 +1,16 @@
-//! Plugins of the node (NRI) and pods, each in the other's words. What a plugin is, `runtime/nri` knows; what becomes of a pod,
-//! `runtime/pod`. What plugins ask for goes the way of a request: it is put into a container's spec, which is checked as a kubelet's.
+//! Plugins of the node (NRI) and pods, each translated for the other. `runtime/nri` knows plugins, and
+//! `runtime/pod` knows pods. A plugin's adjustment is handled like a request: it is applied to a container's
+//! spec, and that is checked like a kubelet's.
 //!
 //! | file | has |
 //! |---|---|
 //! | `plugins.rs` | the handle |
-//! | `asking.rs` | the questions of pods, as NRI's events |
-//! | `hearing.rs` | what plugins hear without being asked |
-//! | `behind.rs` | what plugins ask of pods: what there is, and updates |
-//! | `adjust.rs`, `device.rs` | an adjustment, put into a container's spec |
-//! | `unsupported.rs` | what a container in a VM cannot have |
-//! | `out.rs`, `resources.rs` | pods, containers and resources as NRI has them |
+//! | `asking.rs` | pods' questions, as NRI's events |
+//! | `hearing.rs` | notifications to plugins |
+//! | `behind.rs` | plugins' requests to pods: lists and updates |
+//! | `adjust.rs`, `device.rs` | an adjustment, applied to a container's spec |
+//! | `unsupported.rs` | adjustments impossible for a container in a VM |
+//! | `out.rs`, `resources.rs` | pods, containers and resources in NRI's form |
 
 mod adjust;
 mod asking;

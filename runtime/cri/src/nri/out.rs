@@ -1,4 +1,5 @@
-//! Pods and containers as plugins see them. Processes are in the VM, so a container has no process id, and no namespaces of the node.
+//! Pods and containers in the plugins' view. Processes are in the VM, so a container has no process id, and
+//! no namespaces of the node.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ use runtime_spec::{ContainerSpec, Device, MountPropagation};
 
 use super::resources::resources_out;
 
-/// A pod. Its process is its VMM, while there is one.
+/// A pod. Its process is its VMM, if it has one.
 pub(super) fn pod_out(view: &PodView) -> PodSandbox {
     let network = view.netns.iter().map(|path| LinuxNamespace {
         type_: "network".into(),
@@ -40,7 +41,7 @@ pub(super) fn pod_out(view: &PodView) -> PodSandbox {
     }
 }
 
-/// A container. Its annotations are those of its request, and those of plugins.
+/// A container. It has the annotations of its request and those of plugins.
 pub(super) fn container_out(view: &ContainerView) -> Container {
     let spec = &view.spec;
     let mut annotations = plain(&spec.annotations);
@@ -112,7 +113,8 @@ fn image(view: &ContainerView) -> Image {
     }
 }
 
-/// What of the node the container mounts, images, and file systems in memory; what every container has is not among them.
+/// The container's mounts from the node, images, and file systems in memory. Every container's default mounts
+/// are not included.
 fn mounts(spec: &ContainerSpec) -> Vec<Mount> {
     let asked = spec.mounts.iter().map(|mount| {
         let access = if mount.readonly { "ro" } else { "rw" };
@@ -140,7 +142,7 @@ fn mounts(spec: &ContainerSpec) -> Vec<Mount> {
     asked.chain(in_memory).collect()
 }
 
-/// Numbers are those of the guest's own devices; a disk gets its own in the guest.
+/// Numbers are those of the guest's own devices. A disk gets its number in the guest.
 fn device(device: &Device) -> LinuxDevice {
     let own = device.guest_device();
     let number = |value: u32| Some(OptionalUInt32 { value, ..Default::default() }).into();

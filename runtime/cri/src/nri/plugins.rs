@@ -8,7 +8,7 @@ use runtime_pod::Pods;
 
 use super::unsupported::UnsupportedAdjustments;
 
-/// The plugins of the node, as pods know them. Cheap to clone.
+/// The plugins of the node, for use by pods. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct NriPlugins {
     pub(super) plugins: runtime_nri::Plugins,
@@ -18,7 +18,7 @@ pub struct NriPlugins {
 }
 
 impl NriPlugins {
-    /// No plugins yet, and none before [`NriPlugins::serve`].
+    /// Creates the handle without plugins. [`NriPlugins::serve`] adds them.
     ///
     /// # Panics
     /// Outside of a Tokio runtime.
@@ -28,12 +28,13 @@ impl NriPlugins {
         NriPlugins { plugins, cdi, unsupported, pods: Arc::default() }
     }
 
-    /// Starts plugins and lets others connect, with these pods. Returns when those that were started know them.
+    /// Starts plugins and lets others connect, with these pods. Returns when the started plugins know the
+    /// pods.
     ///
     /// # Errors
-    /// Plugins cannot be found, or not be listened for.
+    /// The plugin directories cannot be read, or the socket cannot be listened on.
     pub async fn serve(&self, pods: Pods) -> Result<(), ServeError> {
-        // A second time is a fault of the caller, and changes nothing.
+        // A second call is the caller's bug, and changes nothing.
         let _ = self.pods.set(pods);
         self.plugins.serve(Arc::new(self.clone())).await
     }

@@ -8,7 +8,7 @@ use proto_nri::nri::{
 use protobuf::MessageField;
 use runtime_spec::{Hugepages, Resources};
 
-/// Resources as plugins see them; what is not asked for is not set.
+/// Resources in the plugins' view. Unrequested ones are unset.
 pub(super) fn resources_out(resources: &Resources) -> LinuxResources {
     let int =
         |value: i64| MessageField::from((value != 0).then(|| OptionalInt64 { value, ..Default::default() }));
@@ -46,7 +46,7 @@ pub(super) fn resources_out(resources: &Resources) -> LinuxResources {
     }
 }
 
-/// Resources that plugins ask for, and the fields among them that a container in a VM cannot have.
+/// Resources requested by plugins, and those of their fields that are impossible for a container in a VM.
 pub(super) fn resources_in(asked: &LinuxResources) -> (Resources, BTreeSet<&'static str>) {
     let int = |value: &MessageField<OptionalInt64>| value.as_ref().map_or(0, |value| value.value);
     let unsigned = |value: &MessageField<OptionalUInt64>| {
@@ -54,7 +54,7 @@ pub(super) fn resources_in(asked: &LinuxResources) -> (Resources, BTreeSet<&'sta
     };
     let LinuxResources { memory, cpu, .. } = asked;
     let mut unified: std::collections::BTreeMap<_, _> = asked.unified.clone().into_iter().collect();
-    // cgroup v2 knows a reservation as memory that is taken last, as the OCI runtimes have it.
+    // In cgroup v2 a reservation is memory reclaimed last, as in the OCI runtimes.
     if let Some(reservation) = memory.reservation.as_ref() {
         unified.entry("memory.low".to_owned()).or_insert_with(|| reservation.value.max(0).to_string());
     }
@@ -88,7 +88,7 @@ fn unsupported(asked: &LinuxResources) -> BTreeSet<&'static str> {
         (memory.use_hierarchy.is_some(), "linux.resources.memory.use_hierarchy"),
         (cpu.realtime_runtime.is_some(), "linux.resources.cpu.realtime_runtime"),
         (cpu.realtime_period.is_some(), "linux.resources.cpu.realtime_period"),
-        // An empty class is none.
+        // An empty class counts as none.
         (!asked.blockio_class.value.is_empty(), "linux.resources.blockio_class"),
         (!asked.rdt_class.value.is_empty(), "linux.resources.rdt_class"),
         (!asked.devices.is_empty(), "linux.resources.devices"),
@@ -96,8 +96,8 @@ fn unsupported(asked: &LinuxResources) -> BTreeSet<&'static str> {
     set.into_iter().filter_map(|(is_set, field)| is_set.then_some(field)).collect()
 }
 
-/// Puts resources that plugins ask for over those of a container that is being made. A new limit of memory takes that of memory and swap
-/// together along, since the old one may be below it.
+/// Applies plugins' resources to those of a container being created. A new memory limit also replaces the
+/// limit of memory and swap together, because the old one may be below it.
 pub(super) fn change(resources: &mut Resources, asked: &Resources) {
     let mut asked = asked.clone();
     if asked.memory_limit_bytes != 0

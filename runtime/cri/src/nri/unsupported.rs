@@ -1,22 +1,22 @@
-//! What a container in a VM cannot have, by the names that NRI has for it, and what becomes of it.
+//! Adjustments impossible for a container in a VM, by their NRI names, and their handling.
 
 use std::collections::BTreeSet;
 
 use proto_nri::nri::{ContainerAdjustment, LinuxContainerAdjustment};
 use protobuf::Message;
 
-/// The fate of an adjustment that a container in a VM cannot have.
+/// Handling of adjustments impossible for a container in a VM.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnsupportedAdjustments {
-    /// The container is not made, or not changed.
+    /// The container is not created, or not changed.
     #[default]
     Refuse,
-    /// The container is made without it. A line of the log says so.
+    /// The container is created without it. A log line says so.
     Ignore,
 }
 
 impl UnsupportedAdjustments {
-    /// Refuses these fields, or lets them be passed over; both are logged, the first by whoever is refused.
+    /// Refuses these fields, or skips them. Both are logged; the refused caller logs the refusal.
     pub(super) fn judge(self, container: &str, fields: BTreeSet<&'static str>) -> Result<(), String> {
         if fields.is_empty() {
             return Ok(());
@@ -30,7 +30,7 @@ impl UnsupportedAdjustments {
                 tracing::warn!(
                     container,
                     fields,
-                    "what NRI plugins ask for is passed over: a VM cannot have it"
+                    "fields set by NRI plugins are skipped: a VM cannot have them"
                 );
                 Ok(())
             }
@@ -38,7 +38,7 @@ impl UnsupportedAdjustments {
     }
 }
 
-/// The fields that are set and that a container in a VM cannot have.
+/// The set fields impossible for a container in a VM.
 pub(super) fn fields(adjustment: &ContainerAdjustment) -> BTreeSet<&'static str> {
     let mut found = BTreeSet::new();
     if adjustment.hooks.as_ref().is_some_and(|hooks| hooks.compute_size() > 0) {
@@ -60,7 +60,7 @@ fn of_linux(linux: &LinuxContainerAdjustment, found: &mut BTreeSet<&'static str>
         (!linux.net_devices.is_empty(), "linux.net_devices"),
         (linux.scheduler.is_some(), "linux.scheduler"),
         (linux.memory_policy.is_some(), "linux.memory_policy"),
-        // There is no class to be removed.
+        // There is no class to remove.
         (linux.rdt.as_ref().is_some_and(|rdt| !rdt.remove), "linux.rdt"),
     ];
     found.extend(set.into_iter().filter_map(|(is_set, field)| is_set.then_some(field)));

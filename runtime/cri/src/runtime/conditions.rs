@@ -1,8 +1,8 @@
-//! The conditions of Status beside RuntimeReady and NetworkReady: each names a thing that an operator must see when it does not
-//! hold. All have the polarity of CRI's own: `true` is well. A kubelet acts on RuntimeReady and NetworkReady alone and logs the
-//! others (kubelet `updateRuntimeUp`), so none of them takes a node out of service on which pods go on. The upstream's is made
-//! where the upstream is (`../upstream/status.rs`). Pure; what is known is collected by `status.rs`.
-//!
+//! The conditions of Status beside RuntimeReady and NetworkReady. Each is about a problem for the operator to
+//! see. All have the polarity of CRI's own: `true` is good. A kubelet acts only on RuntimeReady and
+//! NetworkReady, and logs the others (kubelet `updateRuntimeUp`). So none of them takes a node with running
+//! pods out of service. `../upstream/status.rs` makes the upstream's condition. Pure; `status.rs` collects
+//! the facts.
 //! | condition | does not hold while |
 //! |---|---|
 //! | `KvmReady` | KVM cannot be opened |
@@ -10,17 +10,18 @@
 //! | `RecordsReadable` | values on disk are in quarantine |
 //! | `PodsRecovered` | pods of an earlier daemon were lost, are in doubt, or are still being recovered |
 //! | `PodsClean` | leftovers of pods could not be removed |
-//! | `WatchdogOnTime` | the daemon does not answer itself in time; only there where a service manager watches |
+//! | `WatchdogOnTime` | the daemon does not answer itself in time; only with a service manager's watchdog |
 
 use std::sync::Arc;
 
 use proto_cri::v1;
 use runtime_pod::{ContainerState, ContainerView, PodView};
 
-/// Free bytes of the state's disk below which it counts as full: less than a pod's start and an image's layers need.
+/// Least free bytes of the state's disk. With fewer it counts as full. A pod's start and an image's layers
+/// need more.
 const FREE_BYTES_MIN: u64 = 32 << 20;
 
-/// Names in one message. Clients show it on one line.
+/// Most names in one message. Clients show it on one line.
 const NAMED_MAX: usize = 5;
 
 /// The daemon's knowledge of itself.
@@ -28,15 +29,15 @@ const NAMED_MAX: usize = 5;
 pub(super) struct Known {
     pub(super) kvm: Result<(), String>,
     pub(super) disk: Disk,
-    /// Why records cannot be written.
+    /// Reason why records cannot be written.
     pub(super) records: Option<String>,
     /// Names of values in quarantine.
     pub(super) quarantined: Vec<String>,
     pub(super) pods: Vec<Arc<PodView>>,
     pub(super) containers: Vec<Arc<ContainerView>>,
-    /// Pods that are being recovered.
+    /// Pods still being recovered.
     pub(super) recovering: Vec<Arc<PodView>>,
-    /// Whether the daemon answers itself; `None` where nobody watches.
+    /// Outcome of the daemon's own health check. `None` without a watchdog.
     pub(super) watchdog: Option<Result<(), String>>,
 }
 
@@ -45,7 +46,7 @@ pub(super) struct Known {
 pub(super) enum Disk {
     /// So many bytes are free.
     Free(u64),
-    /// The disk cannot be asked.
+    /// The disk cannot be read.
     Failed(String),
     /// No answer yet.
     Silent,
@@ -54,7 +55,7 @@ pub(super) enum Disk {
 /// A reason and a message.
 type Problem = (&'static str, String);
 
-/// The conditions, in an order that stays.
+/// The conditions, always in the same order.
 pub(super) fn conditions(known: &Known) -> Vec<v1::RuntimeCondition> {
     let mut all = vec![
         condition("KvmReady", kvm(known)),
@@ -71,7 +72,7 @@ pub(super) fn conditions(known: &Known) -> Vec<v1::RuntimeCondition> {
     all
 }
 
-/// A condition; `problem` is its reason and message where it does not hold.
+/// A condition. A `problem` gives its reason and message, and makes it false.
 pub(super) fn condition(name: &str, problem: Option<Problem>) -> v1::RuntimeCondition {
     let status = problem.is_none();
     let (reason, message) = problem.unwrap_or_default();
@@ -120,7 +121,7 @@ fn recovery(known: &Known) -> Option<Problem> {
         ("RecoveryUnderWay", "pods are still being recovered", recovering),
     ];
     let problems: Vec<_> = problems.into_iter().filter(|(_, _, names)| !names.is_empty()).collect();
-    // The reason is that of the worst, and the message has all.
+    // The reason is that of the worst problem. The message lists all.
     let reason = problems.first()?.0;
     let texts = problems.into_iter().map(|(_, text, names)| format!("{text}: {}", listed(names)));
     Some((reason, texts.collect::<Vec<_>>().join("; ")))
@@ -175,7 +176,7 @@ mod tests {
         PodView { id: name.into(), spec, state: PodState::NotReady, ..PodView::default() }
     }
 
-    /// Reason and message of the only condition that does not hold.
+    /// Reason and message of the only false condition.
     fn wrong(known: &Known) -> (String, String, String) {
         let mut wrong: Vec<_> = conditions(known).into_iter().filter(|condition| !condition.status).collect();
         assert_eq!(wrong.len(), 1, "{wrong:?}");

@@ -1,5 +1,5 @@
-//! RuntimeConfig: the maker of the pods' cgroups. The kubelet asks once, at its start, and lays its cgroups
-//! out by the answer.
+//! RuntimeConfig: the driver of the pods' cgroups. The kubelet asks once, at its start, and lays out its
+//! cgroups by the answer.
 
 use proto_cri::v1;
 
@@ -14,7 +14,7 @@ pub(crate) async fn config(
     Ok(answer(cri.node.cgroup_driver))
 }
 
-/// Always with the Linux part: an answer without it says systemd, which is the enum's zero.
+/// Always with the Linux part. An answer without it means systemd, the enum's zero.
 fn answer(driver: CgroupDriver) -> v1::RuntimeConfigResponse {
     let driver = match driver {
         CgroupDriver::Systemd => v1::CgroupDriver::Systemd,

@@ -1,9 +1,9 @@
-//! Features that this runtime claims. The kubelet refuses pods that ask for a feature which is not claimed, so
-//! each flag is true only where it holds, and is switched on in the change that makes it hold.
+//! Features claimed by this runtime. The kubelet refuses pods requesting an unclaimed feature. So each flag
+//! is true only if the feature works, and the change completing the feature also sets its flag.
 
 use proto_cri::v1;
 
-/// Features of a handler, alike for all handlers since each gives a pod the same guest kernel.
+/// Features of a handler. They are the same for all handlers, because each gives a pod the same guest kernel.
 pub(super) fn of_handler() -> v1::RuntimeHandlerFeatures {
     v1::RuntimeHandlerFeatures { recursive_read_only_mounts: true, user_namespaces: true }
 }

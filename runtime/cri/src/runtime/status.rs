@@ -1,6 +1,6 @@
-//! Status: whether pods can run, and on which handlers. NetworkReady is read from the CNI directory
-//! anew each time, so that a configuration dropped there counts at once. All else that the daemon knows of itself is in further
-//! conditions (`conditions.rs`).
+//! Status: whether pods can run, and on which handlers. NetworkReady is read from the CNI directory each
+//! time, so that a configuration added there takes effect at once. The daemon's other self-checks are in
+//! further conditions (`conditions.rs`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,44 +22,45 @@ use super::watchdog::Watchdog;
 use crate::blocking::{NODE, STATE_LOOK};
 use crate::error::Failure;
 
-/// How long the state's disk may take to say how much of it is free. A kubelet asks every five seconds.
+/// Time limit for reading the free space of the state's disk. A kubelet asks every five seconds.
 const DISK_WITHIN: Duration = Duration::from_secs(1);
 
-/// Key of verbose Status' information that has the configuration in force.
+/// Key of the current configuration in verbose Status' information.
 pub const CONFIGURATION: &str = "configuration";
 
 /// The node's part of Status, beyond pods and images.
 pub struct Node {
-    /// Configuration in force.
+    /// Current configuration.
     pub configuration: watch::Receiver<ConfigurationView>,
     /// Network of the node.
     pub network: Box<dyn NodeNetwork>,
-    /// Maker of the pods' cgroups.
+    /// Driver of the pods' cgroups.
     pub cgroup_driver: CgroupDriver,
-    /// Where images and pods' disks are.
+    /// Path of images and pods' disks.
     pub state_dir: PathBuf,
-    /// The device that VMs are made by.
+    /// The device for creating VMs.
     pub kvm: PathBuf,
-    /// Whether the daemon answers itself.
+    /// Outcome of the daemon's own health check.
     pub watchdog: Arc<Watchdog>,
 }
 
-/// The configuration in force, as far as Status and figures report it. The daemon publishes one at each change.
+/// The current configuration, as far as Status and metrics report it. The daemon publishes a new view at each
+/// change.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigurationView {
-    /// Runtime handlers by name; the empty name is the default one's.
+    /// Runtime handlers by name. The empty name means the default one.
     pub handlers: Vec<String>,
     /// Keys with their values and origins, for `podvisor config`.
     pub in_force: serde_json::Value,
-    /// Whether the configuration was refused when it was read last.
+    /// True if the last read configuration was refused.
     pub is_refused: bool,
-    /// Keys whose values in the file count after a restart only.
+    /// Number of changed keys waiting for a restart.
     pub waiting: usize,
 }
 
-/// The node's network, as far as CRI asks about it. Errors are for people.
+/// The node's network, as far as CRI needs it. Errors are for people.
 pub trait NodeNetwork: Send + Sync {
-    /// Whether a pod could get a network now. Asked on each Status, and bounded in time.
+    /// Checks that a pod could get a network now. Called on each Status, with a time limit.
     ///
     /// # Errors
     /// The reason why a pod could not get one, for people.
@@ -68,14 +69,14 @@ pub trait NodeNetwork: Send + Sync {
     /// Takes the ranges of pod addresses, primary first. May wait for files.
     ///
     /// # Errors
-    /// The reason why they cannot be used, for people.
+    /// The reason why they are unusable, for people.
     fn set_pod_ranges(&self, ranges: &[String]) -> Result<(), String>;
 
-    /// The ranges taken last.
+    /// The last ranges set.
     fn pod_ranges(&self) -> Vec<String>;
 }
 
-/// Maker of the pods' cgroups, which decides how their names look.
+/// Driver of the pods' cgroups. It decides the form of their names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgroupDriver {
     /// systemd, as slices.
@@ -90,7 +91,7 @@ impl fmt::Debug for Node {
     }
 }
 
-/// Asks beside the async threads: the network's files may be on a disk that does not answer.
+/// Runs off the async threads: the network's files may be on a hanging disk.
 pub(crate) async fn status(
     node: Arc<Node>,
     pods: &Pods,
@@ -99,22 +100,23 @@ pub(crate) async fn status(
     let of_pods = if request.verbose { OfPods::ask(pods).await } else { OfPods::default() };
     let (disk, network) = futures::join!(disk(pods), node.network.ready());
     let pods = pods.clone();
-    // Whoever is asked here for trouble has its executor.
+    // Called here and not in the pool, because it may spawn a task.
     let records = pods.records_trouble();
     let known = move |node: &Node| known(node, &pods, disk, records);
     Ok(NODE.run(move || answer(&node, network, &known(&node), &of_pods, request)).await?)
 }
 
-/// The part of a verbose answer that is about pods.
+/// The part of a verbose answer about pods.
 #[derive(Debug, Default)]
 struct OfPods {
-    /// Ids of all pods, those included that start now: `podvisor doctor` compares them with what the node has.
+    /// Ids of all pods, including starting ones: `podvisor doctor` compares them with the node's resources.
     ids: Vec<String>,
-    /// Sizes of the VMs of pods that are ready, by the pods' ids, for `podvisor ps`.
+    /// Sizes of the VMs of ready pods, by the pods' ids, for `podvisor ps`.
     vms: serde_json::Map<String, Value>,
-    /// Values of the records that are in quarantine, for `podvisor doctor`, too.
+    /// Quarantined values of the records, also for `podvisor doctor`.
     quarantined: Vec<String>,
-    /// How pods' VMs compare with what is installed, for `podvisor check`; null where the disk does not answer.
+    /// Comparison of pods' VMs with the installed versions, for `podvisor check`. Null if the disk does not
+    /// answer.
     versions: Value,
 }
 
@@ -139,7 +141,7 @@ impl OfPods {
     }
 }
 
-/// Counts the VMs, and names the pods that have outdated ones.
+/// Counts the VMs, and names the pods with outdated ones.
 fn versions<'a>(restart_needed: bool, pods: impl Iterator<Item = (&'a PodView, Vec<Part>)>) -> Value {
     let (mut vms, mut outdated) = (0, Vec::new());
     for (pod, parts) in pods {
@@ -153,7 +155,7 @@ fn versions<'a>(restart_needed: bool, pods: impl Iterator<Item = (&'a PodView, V
     json!({ "restart_needed": restart_needed, "vms": vms, "outdated": outdated })
 }
 
-/// Asks the state's disk, on one thread: a look that hangs keeps the later ones from beginning.
+/// Reads the state's disk, on one thread: a hanging read holds up later ones.
 async fn disk(pods: &Pods) -> Disk {
     let pods = pods.clone();
     match tokio::time::timeout(DISK_WITHIN, STATE_LOOK.run(move || pods.state_bytes_free())).await {
@@ -177,7 +179,7 @@ fn known(node: &Node, pods: &Pods, disk: Disk, records: Option<String>) -> Known
     }
 }
 
-/// Whether KVM is there and can be opened. Whether it runs a guest is for `podvisor check` to find out.
+/// Checks that KVM exists and can be opened. `podvisor check` finds out whether it runs a guest.
 fn kvm(path: &Path) -> Result<(), String> {
     let opened = File::options().read(true).write(true).open(path);
     match opened.and_then(|file| file.metadata()) {
@@ -205,8 +207,8 @@ fn answer(
     } else {
         BTreeMap::new()
     };
-    // The first two are those that a kubelet needs. RuntimeReady holds whatever else does not: pods that run go on, and a
-    // start that fails says why.
+    // The first two are for the kubelet. RuntimeReady holds even if others do not: running pods continue, and
+    // a failing start reports its own reason.
     let mut all = vec![condition("RuntimeReady", None), condition("NetworkReady", network)];
     all.extend(conditions(known));
     v1::StatusResponse {
@@ -226,7 +228,7 @@ fn info(node: &Node, handlers: &[String], of_pods: &OfPods) -> Value {
         "handlers": handlers,
         "cgroup_driver": driver,
         "pod_ranges": node.network.pod_ranges(),
-        // As containerd names it: clients look there for the file system of containers' roots.
+        // containerd's name: clients look there for the file system of containers' roots.
         "stateDir": node.state_dir,
         "pods": of_pods.ids,
         "quarantine": of_pods.quarantined,

@@ -9,7 +9,7 @@ use crate::blocking::NODE;
 use crate::error::Failure;
 use crate::serve::Cri;
 
-/// Ranges that are taken: a node has one of each address family.
+/// Most ranges accepted. A node has one of each address family.
 const RANGES_MAX: usize = 16;
 
 pub(crate) async fn update_config(
@@ -26,8 +26,8 @@ pub(crate) async fn update_config(
     Ok(v1::UpdateRuntimeConfigResponse {})
 }
 
-/// `10.1.0.0/24`, or several of these with commas between (kubelet `Node.spec.podCIDRs`). Empty where the
-/// node has none yet.
+/// `10.1.0.0/24`, or several of these separated by commas (kubelet `Node.spec.podCIDRs`). Empty if the node
+/// has none yet.
 fn ranges(text: &str) -> Result<Vec<String>, Failure> {
     let ranges: Vec<String> =
         text.split(',').map(str::trim).filter(|range| !range.is_empty()).map(str::to_owned).collect();
@@ -44,7 +44,7 @@ fn ranges(text: &str) -> Result<Vec<String>, Failure> {
 
 fn is_range(text: &str) -> bool {
     let Some((address, length)) = text.split_once('/') else { return false };
-    // No sign and no leading zero: what is written here ends in a file that others read.
+    // No sign and no leading zero: other programs read the file written from this.
     let plain =
         length.bytes().all(|byte| byte.is_ascii_digit()) && (length == "0" || !length.starts_with('0'));
     let Some(length) = length.parse::<u8>().ok().filter(|_| plain) else { return false };

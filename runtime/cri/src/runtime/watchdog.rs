@@ -1,18 +1,18 @@
-//! Whether the daemon answers itself in time, as whoever feeds the service manager's watchdog reports it.
+//! The daemon's health check, as reported by the task feeding the service manager's watchdog.
 
 use std::sync::{Mutex, PoisonError};
 
-/// The last look at the daemon's own answers.
+/// The last outcome of the daemon's own health check.
 #[derive(Debug, Default)]
 pub struct Watchdog(Mutex<Option<Result<(), String>>>);
 
 impl Watchdog {
-    /// Takes the outcome of a look: well, or why not, for people.
+    /// Stores the outcome of a check: good, or the reason why not, for people.
     pub fn report(&self, outcome: Result<(), String>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome);
     }
 
-    /// The last outcome; `None` where nobody looks.
+    /// The last outcome. `None` without a watchdog.
     pub(super) fn last(&self) -> Option<Result<(), String>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

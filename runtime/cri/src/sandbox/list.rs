@@ -1,4 +1,4 @@
-//! ListPodSandbox: every pod that passes all of the filter's conditions.
+//! ListPodSandbox: every pod satisfying all of the filter's conditions.
 
 use proto_cri::v1;
 

@@ -1,5 +1,5 @@
-//! PortForward: a URL where connections to the pod's ports will be served. The client names a port with each
-//! connection; the ports of the request are of use to older WebSocket clients alone, which are not served.
+//! PortForward: returns a URL for connections to the pod's ports. The client names a port with each
+//! connection. The ports of the request are only for older WebSocket clients. Those are not supported.
 
 use std::sync::Arc;
 

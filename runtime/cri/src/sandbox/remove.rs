@@ -1,4 +1,4 @@
-//! RemovePodSandbox: stops it first, and is no error for a pod that is not there.
+//! RemovePodSandbox: stops it first. A missing pod is no error.
 
 use proto_cri::v1;
 use runtime_pod::Pods;

@@ -35,7 +35,7 @@ pub(crate) async fn status(
     })
 }
 
-/// Details for people and for tools that measure. An unknown value (of a VM that is gone) is null.
+/// Details for people and for measuring tools. An unknown value (of a VM that is gone) is null.
 async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
     let ms = |duration: Duration| duration.as_secs_f64() * 1e3;
     let phases: Vec<_> = pods
@@ -72,7 +72,7 @@ async fn info(pods: &Pods, pod: &PodView) -> serde_json::Value {
     })
 }
 
-/// Versions of the pod's VM, part by part. A part of a pod that an earlier release has started is null.
+/// Versions of the pod's VM, part by part. A part is null in a pod started by an earlier release.
 fn versions(pod: &PodView, installed: Option<&Installed>) -> serde_json::Value {
     let part = |part: Part| {
         let version = pod.versions.as_ref()?.part(part);

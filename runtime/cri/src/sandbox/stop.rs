@@ -1,4 +1,4 @@
-//! StopPodSandbox: idempotent, and no error for a pod that is not there.
+//! StopPodSandbox: idempotent, and a missing pod is no error.
 
 use proto_cri::v1;
 use runtime_pod::Pods;

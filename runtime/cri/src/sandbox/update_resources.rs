@@ -1,5 +1,5 @@
-//! UpdatePodSandboxResources: the pod's VM grows, or gives back what it can. Values that the request leaves
-//! unset stay.
+//! UpdatePodSandboxResources: the pod's VM grows, or gives back memory if possible. Values unset in the
+//! request stay.
 
 use proto_cri::v1;
 

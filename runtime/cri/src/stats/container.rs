@@ -1,5 +1,5 @@
-//! ContainerStats: the usage of one container. A container that has not started, or whose guest does not answer, is
-//! returned with its attributes alone; one that has ended is refused, as by other runtimes.
+//! ContainerStats: the usage of one container. If it has not started, or its guest does not answer, only its
+//! attributes are returned. An ended container is refused, as by other runtimes.
 
 use proto_cri::v1;
 use runtime_pod::{ContainerState, ContainerView};

@@ -1,4 +1,4 @@
-//! The containers and pods that have figures, and the figures in CRI's form.
+//! The containers and pods with usage, and the usage in CRI's form.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use runtime_pod::{ContainerState, ContainerView, PodUsage, Pods};
 use crate::convert::{container_stats, container_stats_match};
 use crate::serve::Cri;
 
-/// The running containers that pass the filter, with their figures. Containers of pods whose guest
-/// never answered are left out.
+/// The running containers passing the filter, with their usage. Containers of pods whose guest never answered
+/// are left out.
 pub(super) async fn of_containers(cri: &Cri, filter: &v1::ContainerStatsFilter) -> Vec<v1::ContainerStats> {
     let containers: Vec<_> = running(&cri.pods).filter(|one| container_stats_match(filter, one)).collect();
     let mut pods: Vec<&str> = containers.iter().map(|one| one.pod_id.as_str()).collect();
@@ -23,12 +23,12 @@ pub(super) async fn of_containers(cri: &Cri, filter: &v1::ContainerStatsFilter) 
     containers.iter().filter_map(figures).collect()
 }
 
-/// The figures of pods, by pod.
+/// The usage of pods, by pod.
 pub(super) fn by_pod(usages: Vec<PodUsage>) -> HashMap<String, PodUsage> {
     usages.into_iter().map(|usage| (usage.pod_id.clone(), usage)).collect()
 }
 
-/// One container's figures, where its guest reported any.
+/// One container's usage, if its guest reported any.
 pub(super) fn container_figures(
     view: &ContainerView,
     usage: &PodUsage,
@@ -44,7 +44,7 @@ pub(crate) fn running(pods: &Pods) -> impl Iterator<Item = Arc<ContainerView>> {
     pods.containers().into_iter().filter(|one| one.state == ContainerState::Running)
 }
 
-/// Running containers by pod, those of each oldest first.
+/// Running containers by pod, oldest first in each.
 pub(super) fn running_by_pod(pods: &Pods) -> HashMap<String, Vec<Arc<ContainerView>>> {
     let mut all: HashMap<String, Vec<_>> = HashMap::new();
     for container in running(pods) {
@@ -53,7 +53,7 @@ pub(super) fn running_by_pod(pods: &Pods) -> HashMap<String, Vec<Arc<ContainerVi
     all
 }
 
-/// A path on the file system that holds the writable layers, which stats name as theirs.
+/// A path on the file system of the writable layers, for stats.
 pub(super) fn disk(cri: &Cri) -> PathBuf {
     cri.scratch_disk.clone()
 }

@@ -1,4 +1,4 @@
-//! ListContainerStats: the usage of the running containers that pass the filter.
+//! ListContainerStats: the usage of the running containers passing the filter.
 
 use proto_cri::v1;
 

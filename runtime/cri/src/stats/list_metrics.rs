@@ -1,5 +1,4 @@
-//! ListPodSandboxMetrics: the metrics of every pod whose guest has answered, and of its running
-//! containers.
+//! ListPodSandboxMetrics: the metrics of every pod with a responsive guest, and of its running containers.
 
 use proto_cri::v1;
 

@@ -1,4 +1,4 @@
-//! ListPodSandboxStats: the usage of the pods that pass the filter. Pods without a VM are left out.
+//! ListPodSandboxStats: the usage of the pods passing the filter. Pods without a VM are left out.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) async fn of_pods(cri: &Cri, filter: &v1::PodSandboxStatsFilter) -> Ve
     stats.collect()
 }
 
-/// The pod's figures with those of its running containers.
+/// The pod's usage with that of its running containers.
 pub(super) fn stats(
     pod: &PodView,
     usage: &PodUsage,

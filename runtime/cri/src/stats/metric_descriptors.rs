@@ -1,4 +1,4 @@
-//! ListMetricDescriptors: the metrics that ListPodSandboxMetrics may return, with their labels.
+//! ListMetricDescriptors: the possible metrics of ListPodSandboxMetrics, with their labels.
 
 use proto_cri::v1;
 

@@ -1,9 +1,9 @@
-//! The answer of both RPCs: how far the work is, a few times a second at most, and its end.
+//! The answer of both RPCs: the progress of the work, a few times a second at most, and its end.
 //!
 //! ```text
-//!   the view as it is ──► [a pause ──► the next change ──► the view as it is then]… ──► the images, or the failure
+//!   the current view ──► [a pause ──► the next change ──► the view then]… ──► the images, or the failure
 //! ```
-//! A client that reads slowly gets fewer views, and each of them is the latest.
+//! A slow client gets fewer views, and each of them is the latest.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ struct Following<T> {
 }
 
 impl Follower {
-    /// The answer that follows this work; `images` are those that the work results in.
+    /// The answer following this work. `images` converts the work's result.
     pub(super) fn follow<T: Clone + Send + Sync + 'static>(
         self,
         running: Running<T>,
@@ -67,7 +67,7 @@ impl Follower {
 }
 
 impl<T: Clone> Following<T> {
-    /// The next message, and the rest of the answer where it is not the last.
+    /// The next message, and the rest of the answer unless it is the last.
     async fn next(mut self, images: fn(T) -> Vec<Image>) -> (Result<Progress, Status>, Option<Self>) {
         let Following { follower, running, is_first } = &mut self;
         let mut end = running.clone();
@@ -79,7 +79,7 @@ impl<T: Clone> Following<T> {
             running.view()
         };
         let stopped = async {
-            // Without a daemon that could stop nobody asks.
+            // An error means that the daemon is gone, so no client is left.
             let _ = follower.stopping.wait_for(|stopping| *stopping).await;
         };
         tokio::select! {

@@ -1,5 +1,5 @@
-//! Import: hands an archive on as it comes, up to the request that ends it. An archive whose requests break off has failed, however
-//! whole its bytes look.
+//! Import: passes an archive on as it arrives, up to the final request. If the requests break off, the import
+//! has failed, even if the bytes look complete.
 
 use std::io;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use tonic::{Status, Streaming};
 
 use crate::error::Failure;
 
-/// Pieces that wait for the disk: a few MiB at most.
+/// Most pieces waiting for the disk: a few MiB.
 const QUEUE: usize = 4;
 
-/// How long a client may send nothing. A program that saves an image into the client's standard input may compute for a while;
-/// an import holds one of few places.
+/// Longest silence of a client. A program saving an image into the client's standard input may compute for a
+/// while, but an import holds one of few places.
 const SILENCE_MAX: Duration = Duration::from_secs(300);
 
 pub(super) async fn import(
@@ -37,7 +37,7 @@ pub(super) async fn import(
     Ok(running)
 }
 
-/// Hands pieces on until the import takes no more, or has all of them.
+/// Passes pieces on until the import takes no more, or has all of them.
 async fn hand_on(mut requests: Streaming<ImportRequest>, sender: mpsc::Sender<io::Result<Bytes>>) {
     loop {
         let request = match timeout(SILENCE_MAX, requests.message()).await {

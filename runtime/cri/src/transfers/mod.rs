@@ -1,5 +1,6 @@
-//! The daemon's own service for images (`proto/images`): pulls and imports with their progress. Each RPC has a file; both end in
-//! `follow.rs`, which sends how far the work is. The work is `runtime/image`'s, and goes on when nobody follows it.
+//! The daemon's own service for images (`proto/images`): pulls and imports with their progress. Each RPC has
+//! a file; both end in `follow.rs`, which sends the progress. `runtime/image` does the work, and continues
+//! without a follower.
 
 mod follow;
 mod import;
@@ -19,7 +20,7 @@ use self::follow::Follower;
 use crate::stream::Streamed;
 use crate::upstream::Upstream;
 
-/// Longest request, in bytes: a piece of an archive with what is around it.
+/// Longest request, in bytes: a piece of an archive and its framing.
 const REQUEST_BYTES_MAX: usize = (1 << 20) + 1024;
 
 /// The service over the daemon's images.
@@ -27,7 +28,7 @@ const REQUEST_BYTES_MAX: usize = (1 << 20) + 1024;
 pub(crate) struct Transfers {
     images: Images,
     stopping: Arc<watch::Sender<bool>>,
-    /// The runtime behind this one, whose calls are to know which images have come.
+    /// The runtime behind this one. Arrived images are recorded here for its calls.
     upstream: Option<Arc<Upstream>>,
 }
 
@@ -40,7 +41,7 @@ impl Transfers {
         Transfers { images, stopping, upstream }
     }
 
-    /// The service as a server has it.
+    /// Converts the service for use in a server.
     pub(crate) fn server(self) -> ImagesServer<Transfers> {
         ImagesServer::new(self).max_decoding_message_size(REQUEST_BYTES_MAX)
     }

@@ -1,4 +1,4 @@
-//! Pull: begins a pull, or joins the one that is under way.
+//! Pull: begins a pull, or joins one in progress.
 
 use proto_images::v1::{self, PullRequest};
 use runtime_image::{Credentials, Image, Images, Running};
@@ -12,7 +12,7 @@ pub(super) fn pull(images: &Images, request: PullRequest) -> Result<Running<Imag
     Ok(images.begin_pull(&request.image, request.credentials.and_then(credentials))?)
 }
 
-/// The registry's own token counts before the one that others are asked for with, and that before a password, as in PullImage.
+/// The registry's own token has precedence over an identity token, and that over a password, as in PullImage.
 fn credentials(given: v1::Credentials) -> Option<Credentials> {
     let v1::Credentials { username, password, identity_token, registry_token } = given;
     match () {
