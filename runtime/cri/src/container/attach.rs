@@ -1,4 +1,4 @@
-//! Attach: a URL where the streams of a running container will be served.
+//! Attach: returns a URL for the streams of a running container.
 
 use proto_cri::v1;
 use runtime_pod::AttachRequest;

@@ -1,7 +1,7 @@
-//! CreateContainer: answers when the container stands in the guest, held before its first instruction.
+//! CreateContainer: answers when the container is created in the guest, held before its first instruction.
 //!
-//! CDI devices are resolved here, before the container is asked for: what they stand for is a part of its spec, which its
-//! record keeps. A container without any waits for no file.
+//! CDI devices are resolved here, before the container is created. Their edits become a part of its spec, and
+//! its record keeps them. A container without CDI devices waits for no file.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::convert::{cdi, container_spec};
 use crate::error::Failure;
 use crate::subject;
 
-/// How long the files of CDI devices may take to be read: they are small, and on the node's own disk.
+/// Time limit for reading the files of CDI devices: they are small, and on the node's own disk.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) async fn create(
@@ -38,7 +38,7 @@ pub(crate) async fn create(
     Ok(v1::CreateContainerResponse { container_id })
 }
 
-/// What CDI devices stand for, within a bounded time.
+/// The edits of the CDI devices, within a time limit.
 pub(crate) async fn edits(
     pool: &Pool,
     registry: &Registry,

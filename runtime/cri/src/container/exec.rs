@@ -1,4 +1,4 @@
-//! Exec: a URL where a command's streams will be served. The command starts when its client comes.
+//! Exec: returns a URL for a command's streams. The command starts when its client connects.
 
 use proto_cri::v1;
 use runtime_spec::ExecSpec;
@@ -22,7 +22,7 @@ pub(crate) async fn exec(cri: &Cri, request: v1::ExecRequest) -> Result<v1::Exec
     Ok(v1::ExecResponse { url: cri.streaming.exec(streams, Box::new(session))? })
 }
 
-/// Checks the four fields as api.proto asks.
+/// Checks the four fields as required by api.proto.
 pub(super) fn check(streams: Streams) -> Result<Streams, Failure> {
     if streams.tty && streams.stderr {
         return Err(Failure::invalid("tty and stderr cannot both be true: a terminal has one output"));

@@ -1,5 +1,5 @@
-//! ExecSync: a command's whole output and its exit code. A non-zero code is an answer, a time-out an
-//! error (`DeadlineExceeded`, which the kubelet takes for a failed probe).
+//! ExecSync: a command's whole output and its exit code. A non-zero code is an answer. A timeout is an error
+//! (`DeadlineExceeded`, a failed probe for the kubelet).
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! ListContainers: every container that passes all of the filter's conditions, ended ones too.
+//! ListContainers: every container satisfying all of the filter's conditions, including ended ones.
 
 use proto_cri::v1;
 

@@ -1,4 +1,4 @@
-//! RemoveContainer: kills a running one first; no error for one that is not there.
+//! RemoveContainer: kills a running one first. A missing one is no error.
 
 use proto_cri::v1;
 use runtime_pod::Pods;

@@ -1,4 +1,4 @@
-//! ReopenContainerLog: answers when the new file is there and nothing more is written to the old one.
+//! ReopenContainerLog: answers when the new file exists and nothing more is written to the old one.
 
 use proto_cri::v1;
 

@@ -1,4 +1,4 @@
-//! StartContainer: only from Created; the error's message is what the user sees.
+//! StartContainer: only from Created. The user sees the error's message.
 
 use proto_cri::v1;
 use runtime_pod::Pods;

@@ -1,4 +1,4 @@
-//! ContainerStatus: NotFound where there is none.
+//! ContainerStatus: NotFound for a missing container.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! StopContainer: returns when it has ended; idempotent, and no error for one that is not there.
+//! StopContainer: returns when it has ended. Idempotent, and a missing one is no error.
 
 use std::time::Duration;
 

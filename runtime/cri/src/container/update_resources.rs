@@ -1,4 +1,5 @@
-//! UpdateContainerResources: new limits, in effect when the call returns. ContainerStatus returns them at once.
+//! UpdateContainerResources: new limits, in effect when the call returns. ContainerStatus returns them at
+//! once.
 
 use proto_cri::v1;
 

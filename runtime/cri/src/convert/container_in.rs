@@ -6,7 +6,7 @@ use runtime_spec::{ContainerSpec, Device};
 use super::{mount, resources, security};
 use crate::error::Failure;
 
-/// The container asked for, but for its CDI devices: see [`super::cdi`].
+/// The requested container, except for its CDI devices: see [`super::cdi`].
 pub(crate) fn container_spec(config: v1::ContainerConfig) -> Result<ContainerSpec, Failure> {
     let stop_signal = stop_signal(config.stop_signal)?;
     let metadata = config.metadata.ok_or_else(|| Failure::invalid("config.metadata is missing"))?;
@@ -45,8 +45,8 @@ fn env(pair: v1::KeyValue) -> Result<(String, String), Failure> {
     Ok((pair.key, value))
 }
 
-/// CRI numbers signals its own way (1 is SIGABRT, 65 SIGRTMAX); the enum's names are the usual ones,
-/// but for `SIGRTMINPLUS3` and `SIGRTMAXMINUS3`.
+/// CRI has its own signal numbers (1 is SIGABRT, 65 SIGRTMAX). The enum's names are the usual ones, except
+/// `SIGRTMINPLUS3` and `SIGRTMAXMINUS3`.
 fn stop_signal(value: i32) -> Result<Option<String>, Failure> {
     match v1::Signal::try_from(value) {
         Ok(v1::Signal::RuntimeDefault) => Ok(None),

@@ -34,7 +34,7 @@ pub(crate) fn container_status(container: &ContainerView) -> v1::ContainerStatus
         finished_at: container.finished_at_ns,
         exit_code: container.exit_code,
         image: Some(image(spec)),
-        // The kubelet publishes this one as `imageID`, and the id in lists is what it keeps images by.
+        // The kubelet publishes this one as `imageID`. It keeps images by the id in lists.
         image_ref: container.image_ref.clone(),
         reason: container.reason.map(|reason| reason.name().to_owned()).unwrap_or_default(),
         message: container.message.clone(),
@@ -80,7 +80,7 @@ pub(super) fn container_state(state: ContainerState) -> v1::ContainerState {
     }
 }
 
-/// CRI's enum value for a Linux signal number: found by its name.
+/// CRI's enum value for a Linux signal number, found by its name.
 fn stop_signal(number: u8) -> v1::Signal {
     (1..=65)
         .filter_map(|value| v1::Signal::try_from(value).ok())

@@ -1,4 +1,4 @@
-//! List filters: every condition that is set must hold.
+//! List filters. All set conditions must hold.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,15 @@ use runtime_pod::{ContainerView, PodView};
 use super::container_out::container_state;
 use super::pod_out::pod_state;
 
-/// Whether the pod passes the filter. Asked before the pod is converted: most calls want few of many.
+/// Returns true if the pod passes the filter. Checked before the conversion: most calls want few pods of
+/// many.
 pub(crate) fn pod_matches(filter: &v1::PodSandboxFilter, pod: &PodView) -> bool {
     id_matches(&filter.id, &pod.id)
         && filter.state.as_ref().is_none_or(|wanted| wanted.state() == pod_state(pod.state))
         && labels_match(&filter.label_selector, &pod.spec.labels)
 }
 
-/// Whether the container passes the filter.
+/// Returns true if the container passes the filter.
 pub(crate) fn container_matches(filter: &v1::ContainerFilter, container: &ContainerView) -> bool {
     id_matches(&filter.id, &container.id)
         && id_matches(&filter.pod_sandbox_id, &container.pod_id)
@@ -23,14 +24,14 @@ pub(crate) fn container_matches(filter: &v1::ContainerFilter, container: &Contai
         && labels_match(&filter.label_selector, &container.spec.labels)
 }
 
-/// Whether an item of another runtime's list passes the filter.
+/// Returns true if an item of another runtime's list passes the filter.
 pub(crate) fn pod_item_matches(filter: &v1::PodSandboxFilter, pod: &v1::PodSandbox) -> bool {
     id_matches(&filter.id, &pod.id)
         && filter.state.as_ref().is_none_or(|wanted| wanted.state() == pod.state())
         && labels_match(&filter.label_selector, &pod.labels)
 }
 
-/// Whether an item of another runtime's list passes the filter.
+/// Returns true if an item of another runtime's list passes the filter.
 pub(crate) fn container_item_matches(filter: &v1::ContainerFilter, container: &v1::Container) -> bool {
     id_matches(&filter.id, &container.id)
         && id_matches(&filter.pod_sandbox_id, &container.pod_sandbox_id)
@@ -38,26 +39,26 @@ pub(crate) fn container_item_matches(filter: &v1::ContainerFilter, container: &v
         && labels_match(&filter.label_selector, &container.labels)
 }
 
-/// Whether an image of another runtime's list has this name; every image has the empty one.
+/// Returns true if an image of another runtime's list has this name. The empty name matches every image.
 pub(crate) fn image_item_matches(name: &str, image: &v1::Image) -> bool {
     let mut names = image.repo_tags.iter().chain(&image.repo_digests).chain([&image.id]);
     name.is_empty() || names.any(|known| known == name)
 }
 
-/// Whether the stats of the container are asked for.
+/// Returns true if the filter selects the container's stats.
 pub(crate) fn container_stats_match(filter: &v1::ContainerStatsFilter, container: &ContainerView) -> bool {
     id_matches(&filter.id, &container.id)
         && id_matches(&filter.pod_sandbox_id, &container.pod_id)
         && filter.label_selector.iter().all(|(key, value)| container.spec.labels.get(key) == Some(value))
 }
 
-/// Whether the stats of the pod are asked for.
+/// Returns true if the filter selects the pod's stats.
 pub(crate) fn pod_stats_match(filter: &v1::PodSandboxStatsFilter, pod: &PodView) -> bool {
     id_matches(&filter.id, &pod.id)
         && filter.label_selector.iter().all(|(key, value)| pod.spec.labels.get(key) == Some(value))
 }
 
-/// The whole id, or its beginning as people type it to crictl; empty for all.
+/// The whole id, or its beginning as typed by people to crictl. Empty for all.
 fn id_matches(wanted: &str, id: &str) -> bool {
     id.starts_with(wanted)
 }

@@ -1,7 +1,7 @@
-//! Conversions between CRI's messages and our specs and views, both ways. All are pure. `runtime/spec` decides
-//! the meaning of a value; a conversion only changes its type, and refuses a value outside the type's range by
-//! the name of its field. CDI devices are the exception: what their files ask for is no value of CRI's, and `cdi/`
-//! decides what of it a container in a VM can have.
+//! Conversions between CRI's messages and our specs and views, both ways. All are pure. `runtime/spec`
+//! decides the meaning of a value. A conversion only changes its type, and refuses a value outside the type's
+//! range by the name of its field. CDI devices are the exception: their files' edits are no CRI values, and
+//! `cdi/` decides which of them are possible for a container in a VM.
 
 pub(crate) mod cdi;
 mod container_in;

@@ -1,4 +1,4 @@
-//! `Mount`, both ways. Statuses return the mounts as asked for, and for image volumes the image's id.
+//! `Mount`, both ways. Statuses return the mounts as requested, and for image volumes the image's id.
 
 use proto_cri::v1;
 use runtime_pod::ContainerView;
@@ -7,7 +7,7 @@ use runtime_spec::{Mount, MountPropagation};
 use super::security::{id_mappings_in, id_mappings_out};
 use crate::error::Failure;
 
-/// A mount as asked.
+/// A requested mount.
 pub(super) fn mount_in(mount: v1::Mount) -> Result<Mount, Failure> {
     let propagation = match v1::MountPropagation::try_from(mount.propagation) {
         Ok(v1::MountPropagation::PropagationPrivate) => MountPropagation::Private,
@@ -41,8 +41,8 @@ pub(super) fn mount_in(mount: v1::Mount) -> Result<Mount, Failure> {
     })
 }
 
-/// All mounts of a container as asked for. The kubelet finds the termination log by them, and keeps the
-/// images whose ids they name.
+/// All mounts of a container as requested. The kubelet uses them to find the termination log, and keeps the
+/// images with the ids named there.
 pub(super) fn mounts_out(container: &ContainerView) -> Vec<v1::Mount> {
     let mounts = container.spec.mounts.iter().enumerate();
     mounts.map(|(number, mount)| mount_out(mount, container.volume_images.get(&number))).collect()

@@ -8,7 +8,7 @@ use runtime_spec::{Dns, PodSpec, PortMapping, Protocol};
 use super::{resources, security};
 use crate::error::Failure;
 
-/// The pod asked for. `handler` comes beside the config in `RunPodSandboxRequest`.
+/// The requested pod. `handler` is a separate field in `RunPodSandboxRequest`.
 pub(crate) fn pod_spec(config: v1::PodSandboxConfig, handler: String) -> Result<PodSpec, Failure> {
     let metadata = config.metadata.ok_or_else(|| Failure::invalid("config.metadata is missing"))?;
     let linux = config.linux.unwrap_or_default();

@@ -19,7 +19,7 @@ pub(crate) fn pod_item(pod: &PodView) -> v1::PodSandbox {
     }
 }
 
-/// The whole status. The kubelet makes a pod anew for ever if its status lacks the network mode, or if a ready
+/// The whole status. The kubelet recreates a pod for ever if its status lacks the network mode, or if a ready
 /// pod has no address (kubelet `PodSandboxChanged`).
 pub(crate) fn pod_status(pod: &PodView) -> v1::PodSandboxStatus {
     let mut ips = pod.ips.iter().map(ToString::to_string);

@@ -3,7 +3,7 @@
 use proto_cri::v1;
 use runtime_spec::{Hugepages, Resources};
 
-/// Wishes as sent. CRI has no limit of processes, so the spec's stays unset.
+/// Requests as sent. CRI has no limit of processes, so the spec's stays unset.
 pub(crate) fn resources_in(resources: v1::LinuxContainerResources) -> Resources {
     Resources {
         cpu_shares: resources.cpu_shares,
@@ -24,7 +24,7 @@ pub(crate) fn resources_in(resources: v1::LinuxContainerResources) -> Resources 
     }
 }
 
-/// Wishes as statuses return them.
+/// Requests in the form returned by statuses.
 pub(super) fn resources_out(resources: &Resources) -> v1::LinuxContainerResources {
     v1::LinuxContainerResources {
         cpu_period: resources.cpu_period,

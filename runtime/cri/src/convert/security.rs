@@ -1,5 +1,5 @@
-//! Security contexts, namespaces and profiles. The deprecated profile strings count where the new
-//! fields are unset (api.proto, `LinuxContainerSecurityContext`).
+//! Security contexts, namespaces and profiles. The deprecated profile strings are used if the new fields are
+//! unset (api.proto, `LinuxContainerSecurityContext`).
 
 use proto_cri::v1;
 use runtime_spec::{
@@ -8,7 +8,7 @@ use runtime_spec::{
 
 use crate::error::Failure;
 
-/// Namespaces as asked; the unset message is all zero values.
+/// Requested namespaces. The unset message is all zero values.
 pub(super) fn namespaces(options: v1::NamespaceOption) -> Result<Namespaces, Failure> {
     let target = options.target_id;
     let mode = |field: &str, value: i32| {
@@ -37,21 +37,21 @@ pub(super) fn namespaces(options: v1::NamespaceOption) -> Result<Namespaces, Fai
     })
 }
 
-/// Mappings as asked.
+/// Requested mappings.
 pub(super) fn id_mappings_in(mappings: Vec<v1::IdMapping>) -> Vec<IdMapping> {
     let mapping =
         |v1::IdMapping { container_id, host_id, length }| IdMapping { container_id, host_id, length };
     mappings.into_iter().map(mapping).collect()
 }
 
-/// Mappings as statuses return them.
+/// Mappings in the form returned by statuses.
 pub(super) fn id_mappings_out(mappings: &[IdMapping]) -> Vec<v1::IdMapping> {
     let mapping =
         |&IdMapping { container_id, host_id, length }: &_| v1::IdMapping { container_id, host_id, length };
     mappings.iter().map(mapping).collect()
 }
 
-/// The wishes of a pod beyond its namespaces.
+/// The requests of a pod beyond its namespaces.
 pub(super) fn pod_security(context: v1::LinuxSandboxSecurityContext) -> Result<PodSecurity, Failure> {
     #[allow(deprecated)]
     let seccomp_path = context.seccomp_profile_path;
@@ -67,8 +67,8 @@ pub(super) fn pod_security(context: v1::LinuxSandboxSecurityContext) -> Result<P
     })
 }
 
-/// The wishes of a container. Within a security context the lists of hidden paths count as they are, and so an empty
-/// one hides nothing: the kubelet sends its own lists, and empty ones for `procMount: Unmasked`.
+/// The requests of a container. Within a security context the lists of hidden paths are used unchanged, so an
+/// empty one hides nothing. The kubelet sends its own lists, and empty ones for `procMount: Unmasked`.
 pub(super) fn container_security(
     context: Option<v1::LinuxContainerSecurityContext>,
 ) -> Result<ContainerSecurity, Failure> {
@@ -120,7 +120,7 @@ fn profile(field: &str, new: Option<v1::SecurityProfile>, old: &str) -> Result<O
     }))
 }
 
-/// The strings of before the `SecurityProfile` message (api.proto, `seccomp_profile_path`).
+/// The strings used before the `SecurityProfile` message (api.proto, `seccomp_profile_path`).
 fn old_profile(field: &str, text: &str) -> Result<Option<Profile>, Failure> {
     Ok(Some(match text {
         "" => return Ok(None),

@@ -8,10 +8,10 @@ use runtime_pod::{
     PodView, Pressure, Stall, WritableLayerUsage,
 };
 
-/// The interface that CNI gives a pod first, by the convention of all runtimes.
+/// CNI's first interface of a pod, by the convention of all runtimes.
 const DEFAULT_INTERFACE: &str = "eth0";
 
-/// A container's figures with the time they were taken at; without them, the container's attributes alone.
+/// A container's usage and the time of its measurement. Without usage, only the container's attributes.
 /// `disk` is on the file system of the writable layers.
 pub(crate) fn container_stats(
     view: &ContainerView,
@@ -44,7 +44,7 @@ pub(crate) fn container_stats(
     }
 }
 
-/// A pod's figures: CPU and memory are those of the VM's cgroup on the host, network and processes the guest's.
+/// A pod's usage: CPU and memory are those of the VM's cgroup on the host, network and processes the guest's.
 pub(crate) fn pod_stats(
     pod: &PodView,
     usage: &PodUsage,
@@ -78,7 +78,7 @@ pub(crate) fn pod_stats(
     }
 }
 
-/// The limit of the pod's cgroup in bytes, for its containers and the overhead; `None` for no limit.
+/// The limit of the pod's cgroup in bytes, for its containers and the overhead. `None` for no limit.
 fn memory_limit(pod: &PodView) -> Option<u64> {
     let bytes = |resources: &Option<runtime_spec::Resources>| {
         resources.as_ref().and_then(|one| u64::try_from(one.memory_limit_bytes).ok()).filter(|&n| n > 0)

@@ -1,4 +1,4 @@
-//! Figures of the devices of all VMs that run, by the kind of device. Pure.
+//! Metrics of the devices of all running VMs, by the kind of device. Pure.
 
 use runtime_pod::DeviceCounts;
 

@@ -1,10 +1,10 @@
-//! Figures of one name as Prometheus has them. Pure.
+//! Values of one metric in Prometheus' form. Pure.
 
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts};
 
-/// Figures of one name, by the values of its labels.
+/// Values of one metric, by its labels.
 pub(super) struct Figures {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
@@ -12,7 +12,7 @@ pub(super) struct Figures {
     pub(super) values: Vec<(Vec<&'static str>, u64)>,
 }
 
-/// `None` for a name or a label that Prometheus does not allow, which would be a fault of ours.
+/// `None` for a name or a label forbidden by Prometheus. That would be our bug.
 pub(super) fn family(figures: Figures) -> Option<Vec<MetricFamily>> {
     let gauges = IntGaugeVec::new(Opts::new(figures.name, figures.help), figures.labels).ok()?;
     for (labels, value) in figures.values {

@@ -1,13 +1,11 @@
-//! Everything that a Prometheus may ask the daemon for, as text: the daemon's own figures, and the series of pods and containers
-//! that cAdvisor would have if it saw into VMs. This module reads, and never changes anything; the HTTP server is the daemon's.
+//! All metrics for Prometheus, as text: the daemon's own metrics, and the series of pods and containers that
+//! cAdvisor would have if it could see into VMs. This module only reads. The HTTP server is the daemon's.
 //!
 //! | what | where |
 //! |---|---|
-//! | what is counted while it happens | `../gate.rs`, and `counters.rs` of the crates |
-//! | what is counted when it is asked for: pods, containers, VMs, images, the upstream | `now.rs` |
-//! | of this, what the devices of VMs have counted | `devices.rs` |
-//! | the daemon's own process | `process.rs` |
-//! | series of pods and containers | `series.rs` |
+//! | counted as it happens | `../gate.rs`, and `counters.rs` of the crates |
+//! | collected on request: pods, containers, VMs, images, the upstream | `now.rs` |
+//! | of these, the counters of VMs' devices | `devices.rs` |
 
 mod devices;
 mod figures;
@@ -24,20 +22,20 @@ use crate::stats::list_metrics;
 /// The type of the texts (Prometheus' exposition formats, "Text-based format").
 pub const CONTENT_TYPE: &str = TEXT_FORMAT;
 
-/// The daemon's figures for those who watch the node.
+/// The daemon's metrics for monitoring.
 #[derive(Clone, Debug)]
 pub struct Exposition(Cri);
 
 impl Exposition {
-    /// The figures of these services.
+    /// Creates the exposition of these services.
     pub fn of(cri: &Cri) -> Exposition {
         Exposition(cri.clone())
     }
 
-    /// The daemon's own figures. A disk that does not answer leaves its figures out.
+    /// The daemon's own metrics. If a disk does not answer, its metrics are left out.
     ///
     /// # Errors
-    /// A figure that cannot be written, which would be a fault of ours; for people.
+    /// A metric cannot be encoded. That would be our bug. The text is for people.
     pub async fn daemon(&self) -> Result<String, String> {
         let mut families = prometheus::gather();
         families.extend(now::figures(&self.0).await);
@@ -46,7 +44,8 @@ impl Exposition {
         text(&families)
     }
 
-    /// The series of pods and containers, under cAdvisor's names and labels. Pods whose guest does not answer are left out.
+    /// The series of pods and containers, under cAdvisor's names and labels. Pods with an unresponsive guest
+    /// are left out.
     ///
     /// # Errors
     /// As [`Exposition::daemon`].

@@ -1,5 +1,5 @@
-//! Figures that are counted when somebody asks for them: how many pods and containers there are and in which state, the memory
-//! of VMs, the images' disk, whether the configuration was taken, and whether the upstream answers.
+//! Metrics collected on request: pods and containers by state, the memory of VMs, the images' disk, whether
+//! the configuration was accepted, and whether the upstream answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::blocking::STATE;
 use crate::runtime::status::ConfigurationView;
 use crate::serve::Cri;
 
-/// How long the disk may take to be counted. A Prometheus waits for ten seconds, as a rule.
+/// Time limit for reading the disk's usage. A Prometheus usually waits for ten seconds.
 const DISK_WITHIN: Duration = Duration::from_secs(3);
 
 pub(super) async fn figures(cri: &Cri) -> Vec<MetricFamily> {
     let (pods, containers) = (cri.pods.pods(), cri.pods.containers());
     let ready = pods.iter().filter(|pod| pod.state == PodState::Ready).map(|pod| pod.id.as_str());
-    // Side by side: a guest and a VMM that hang are waited for once.
+    // Both at once: the timeouts of a hanging guest and a hanging VMM overlap.
     let (memory, devices) = tokio::join!(of_memory(cri, &pods), cri.pods.device_counts(ready));
     let mut all = vec![of_build(), of_pods(&pods), of_full_disks(&pods), of_containers(&containers), memory];
     all.extend(devices::figures(&devices));
@@ -144,7 +144,7 @@ fn of_disk_answer(answers: bool) -> Figures {
     }
 }
 
-/// `None` where the disk does not answer in time.
+/// `None` if the disk does not answer in time.
 async fn of_disk(cri: &Cri) -> Option<[Figures; 2]> {
     let (images, pods) = (cri.images.clone(), cri.pods.clone());
     let look =

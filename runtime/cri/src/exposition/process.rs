@@ -1,4 +1,5 @@
-//! The daemon's own process, under the names that Prometheus' client libraries have for it. A figure that cannot be read is left out.
+//! The daemon's own process, under the names used by Prometheus' client libraries. Unreadable values are left
+//! out.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -7,11 +8,11 @@ use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, Opts};
 
-/// Clock ticks of `/proc/<pid>/stat` in a second: `USER_HZ`, which is part of Linux's interface.
+/// Clock ticks of `/proc/<pid>/stat` in a second: `USER_HZ`, a part of Linux's interface.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The start of the daemon in seconds since the epoch. Computed once: the kernel's time of boot moves with the clock, and a start
-/// that moves would count as another.
+/// The start of the daemon in seconds since the epoch. Computed once: the kernel's time of boot moves with
+/// the clock, and a changed value would count as another start.
 static STARTED: LazyLock<Option<f64>> = LazyLock::new(|| {
     let process = fs::read_to_string("/proc/self/stat").ok()?;
     start_seconds(&process, &fs::read_to_string("/proc/stat").ok()?)
@@ -34,21 +35,21 @@ pub(super) fn figures() -> Vec<MetricFamily> {
     gauges.into_iter().filter_map(|(name, help, value)| gauge(name, help, value?)).flatten().collect()
 }
 
-/// The kernel's figure in KiB (Documentation/filesystems/proc.rst, `/proc/<pid>/status`).
+/// The kernel's value in KiB (Documentation/filesystems/proc.rst, `/proc/<pid>/status`).
 fn resident_bytes(status: &str) -> Option<f64> {
     let figure = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: u64 = figure.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some((kib * 1024) as f64)
 }
 
-/// The limit that is in force (proc(5), `/proc/<pid>/limits`); "unlimited" is none.
+/// The current limit (proc(5), `/proc/<pid>/limits`). "unlimited" is `None`.
 fn open_max(limits: &str) -> Option<f64> {
     let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     limit.split_whitespace().next()?.parse::<u64>().ok().map(|count| count as f64)
 }
 
-/// Field 22 of `/proc/<pid>/stat`, in ticks since the boot, after the boot's time of `/proc/stat` (proc(5)). The name of the
-/// process, field 2, is in parentheses and may have any letter in it.
+/// Field 22 of `/proc/<pid>/stat`, in ticks since the boot, added to the boot time from `/proc/stat`
+/// (proc(5)). The name of the process, field 2, is in parentheses and may contain any characters.
 fn start_seconds(process: &str, system: &str) -> Option<f64> {
     let ticks: u64 = process.rsplit_once(')')?.1.split_whitespace().nth(22 - 3)?.parse().ok()?;
     let boot: u64 = system.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;

@@ -7,7 +7,7 @@ use proto_cri::v1;
 
 use crate::metrics::descriptors;
 
-/// One family for each metric that has a value.
+/// One family for each metric with a value.
 pub(super) fn families(pods: &[v1::PodSandboxMetrics]) -> Vec<MetricFamily> {
     let descriptors = descriptors();
     let described: BTreeMap<_, _> = descriptors.iter().map(|one| (one.name.as_str(), one)).collect();
@@ -56,7 +56,7 @@ fn series(descriptor: &v1::MetricDescriptor, metric: &v1::Metric) -> Metric {
             series.set_gauge(gauge);
         }
     }
-    // The time of the figure in milliseconds; 0 leaves it to whoever asked.
+    // The time of the value in milliseconds. 0 leaves the time to the scraper.
     series.set_timestamp_ms(metric.timestamp / 1_000_000);
     series
 }

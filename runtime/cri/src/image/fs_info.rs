@@ -1,6 +1,6 @@
-//! ImageFsInfo: where images and scratch disks are, and how much they take. The kubelet calls it as
-//! its first question to an image service, and its eviction manager needs the paths: it asks the file
-//! system behind them for its room, so they must be on a disk.
+//! ImageFsInfo: the paths and sizes of images and scratch disks. It is the kubelet's first call to an image
+//! service. Its eviction manager needs the paths to read the free space of the file system there, so they
+//! must be on a disk.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::serve::Cri;
 
 pub(crate) async fn fs_info(cri: &Cri) -> Result<v1::ImageFsInfoResponse, Failure> {
     let (images, pods, scratch_disk) = (cri.images.clone(), cri.pods.clone(), cri.scratch_disk.clone());
-    // Both look through directories.
+    // Both walk directories.
     let look = move || {
         let (image, scratch) = (images.usage(), pods.scratch_usage());
         v1::ImageFsInfoResponse {

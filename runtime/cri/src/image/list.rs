@@ -1,4 +1,4 @@
-//! ListImages: all of them, or the one that the filter names.
+//! ListImages: all of them, or the one named by the filter.
 
 use proto_cri::v1;
 use runtime_image::Images;

@@ -27,7 +27,7 @@ pub(crate) fn image_item(image: &Image) -> v1::Image {
     }
 }
 
-/// The name in an image spec, which every image RPC needs.
+/// The name in an image spec. Every image RPC needs one.
 fn image_name(spec: Option<v1::ImageSpec>) -> Result<String, crate::error::Failure> {
     match spec {
         Some(spec) if !spec.image.is_empty() => {

@@ -17,7 +17,8 @@ pub(crate) async fn pull(
     Ok(v1::PullImageResponse { image_ref: image.id })
 }
 
-/// Whether credentials for the registry at this address are for the image's registry. Those without an address are.
+/// Returns true if credentials for the registry at this address are for the image's registry. Those without
+/// an address always are.
 fn is_for(address: &str, image: &str) -> bool {
     let host = address.split_once("://").map_or(address, |(_, rest)| rest);
     let host = host.split('/').next().unwrap_or_default().to_ascii_lowercase();
@@ -30,8 +31,9 @@ fn is_for(address: &str, image: &str) -> bool {
     repository.split('/').next() == Some(host)
 }
 
-/// A token, or user and password, given apart or as base64 of `user:password` (the form of docker's config.json). The
-/// registry's own token counts before the one that others are asked for with, and that before a password, as in docker.
+/// A token, or user and password, given separately or as base64 of `user:password` (the form of docker's
+/// config.json). As in docker, the registry's own token has precedence over an identity token, and that over
+/// a password.
 fn credentials(auth: v1::AuthConfig) -> Result<Option<Credentials>, Failure> {
     if !auth.registry_token.is_empty() {
         return Ok(Some(Credentials::RegistryToken(auth.registry_token)));
@@ -46,9 +48,9 @@ fn credentials(auth: v1::AuthConfig) -> Result<Option<Credentials>, Failure> {
     if auth.auth.is_empty() {
         return Ok(None);
     }
-    // The message never repeats what was sent: it is a secret.
+    // The message never repeats the credentials.
     let malformed = || Failure::invalid("auth.auth is not base64 of user:password");
-    // Files may have it in lines.
+    // Files may have it in several lines.
     let text: String = auth.auth.split_ascii_whitespace().collect();
     let bytes =
         base64::Engine::decode(&base64::engine::general_purpose::STANDARD, text).map_err(|_| malformed())?;
@@ -57,7 +59,7 @@ fn credentials(auth: v1::AuthConfig) -> Result<Option<Credentials>, Failure> {
     // Old docker clients pad the password with NULs.
     let (username, password) = (username.to_owned(), password.trim_matches('\0').to_owned());
     match username.is_empty() {
-        // As docker's login stores an identity token.
+        // The form in which docker's login stores an identity token.
         true => Ok((!password.is_empty()).then_some(Credentials::IdentityToken(password))),
         false => Ok(Some(Credentials::Password { username, password })),
     }

@@ -1,4 +1,4 @@
-//! RemoveImage: all names of the image go; one that is not there is no error.
+//! RemoveImage: removes all names of the image. A missing image is no error.
 
 use proto_cri::v1;
 use runtime_image::Images;

@@ -1,4 +1,4 @@
-//! ImageStatus: an image that is not there is an empty answer, not an error.
+//! ImageStatus: a missing image is an empty answer, not an error.
 
 use std::collections::BTreeMap;
 

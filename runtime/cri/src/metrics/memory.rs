@@ -76,7 +76,7 @@ pub(super) const METRICS: &[Metric] = &[
     },
 ];
 
-/// cgroup v2 counts a container with all below it, so both scopes are the same, as with cAdvisor.
+/// cgroup v2 counts a container with its descendants, so both scopes are equal, as in cAdvisor.
 fn failures(c: &ContainerSource<'_>) -> Values {
     let memory = &c.usage.memory;
     let kinds = [("pgfault", memory.page_faults), ("pgmajfault", memory.major_page_faults)];

@@ -1,4 +1,4 @@
-//! One metric: the form of a table's entry, and the sources that its values come from.
+//! One metric: the form of a table's entry, and the sources of its values.
 
 use proto_cri::v1;
 use runtime_pod::{ContainerUsage, ContainerView, GuestUsage, PodUsage, PodView};
@@ -8,7 +8,7 @@ pub(super) struct Metric {
     pub(super) name: &'static str,
     pub(super) help: &'static str,
     pub(super) kind: v1::MetricType,
-    /// Names of the labels beyond those that every metric has.
+    /// Names of the labels beyond the common ones.
     pub(super) labels: &'static [&'static str],
     /// Values for a container.
     pub(super) container: fn(&ContainerSource<'_>) -> Values,
@@ -19,17 +19,17 @@ pub(super) struct Metric {
 /// A metric's values, each with its further labels' values.
 pub(super) type Values = Vec<(Vec<String>, u64)>;
 
-/// A pod's figures.
+/// A pod's usage.
 pub(crate) struct PodSource<'a> {
     pub(crate) pod: &'a PodView,
     pub(crate) usage: &'a PodUsage,
     /// The guest's part of the usage.
     pub(crate) guest: &'a GuestUsage,
-    /// Time of the request, nanoseconds since the epoch. Older figures were not gathered for it.
+    /// Time of the request, nanoseconds since the epoch. Older values were not collected for it.
     pub(crate) began_ns: i64,
 }
 
-/// A container's figures.
+/// A container's usage.
 pub(super) struct ContainerSource<'a> {
     pub(super) pod: &'a PodSource<'a>,
     pub(super) view: &'a ContainerView,
@@ -44,12 +44,12 @@ pub(super) const fn gauge(name: &'static str, help: &'static str) -> Metric {
     Metric { kind: v1::MetricType::Gauge, ..counter(name, help) }
 }
 
-/// The only value of a metric without labels of its own.
+/// The only value of a metric without further labels.
 pub(super) fn one(value: u64) -> Values {
     vec![(Vec::new(), value)]
 }
 
-/// The only value of a metric without labels of its own, where there is one.
+/// The only value of a metric without further labels, if there is one.
 pub(super) fn maybe(value: Option<u64>) -> Values {
     value.map(one).unwrap_or_default()
 }

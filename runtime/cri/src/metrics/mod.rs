@@ -1,10 +1,10 @@
-//! The metrics that the kubelet passes on as `/metrics/cadvisor`: names, labels and meaning are
-//! cAdvisor's, since that is what dashboards and alerts are written for.
+//! The metrics passed on by the kubelet as `/metrics/cadvisor`. Names, labels and meaning are cAdvisor's,
+//! because dashboards and alerts are written for them.
 //!
-//! One table says all of a metric: name, help, kind, further labels, and where its values come from. So
+//! One table defines a metric completely: name, help, kind, further labels, and the source of its values. So
 //! descriptors and values cannot drift apart.
 //!
-//! `container_hugetlb_max_usage_bytes` is not among them: cgroup v2 keeps no such figure.
+//! `container_hugetlb_max_usage_bytes` is not among them, because cgroup v2 has no such value.
 
 mod cpu;
 mod disk;
@@ -20,7 +20,7 @@ use runtime_pod::ContainerView;
 pub(crate) use self::metric::PodSource;
 use self::metric::{ContainerSource, Metric, Values};
 
-/// Labels of every metric, in this order; those of its own follow.
+/// Labels of every metric, in this order. A metric's own labels follow.
 const LABELS: [&str; 5] = ["pod", "namespace", "container", "id", "image"];
 
 fn metrics() -> impl Iterator<Item = &'static Metric> {
@@ -29,7 +29,7 @@ fn metrics() -> impl Iterator<Item = &'static Metric> {
         .flatten()
 }
 
-/// All descriptors, which never change while the daemon runs.
+/// All descriptors. They never change while the daemon runs.
 pub(crate) fn descriptors() -> Vec<v1::MetricDescriptor> {
     metrics()
         .map(|metric| v1::MetricDescriptor {
@@ -46,7 +46,7 @@ pub(crate) fn of_pod<'a>(
     containers: impl Iterator<Item = &'a ContainerView>,
 ) -> v1::PodSandboxMetrics {
     let spec = &source.pod.spec;
-    // Like cAdvisor's figures of a pod's own cgroup: no container, no image.
+    // Like cAdvisor's metrics of a pod's own cgroup: no container, no image.
     let labels = [&spec.name, &spec.namespace, "", &source.pod.id, ""];
     let timestamp = timestamp(source.usage.host.at_ns.min(source.guest.at_ns), source.began_ns);
     let of_containers = containers.filter_map(|view| of_container(source, view));
@@ -70,7 +70,7 @@ fn of_container(pod: &PodSource<'_>, view: &ContainerView) -> Option<v1::Contain
     })
 }
 
-/// Returns 0 for figures that were gathered for this request.
+/// Returns 0 for values collected for this request.
 fn timestamp(at_ns: i64, began_ns: i64) -> i64 {
     if at_ns >= began_ns { 0 } else { at_ns }
 }

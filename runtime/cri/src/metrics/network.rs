@@ -1,4 +1,4 @@
-//! The pod's interfaces, as the pod sees them: what it receives and what it sends.
+//! The pod's interfaces, from the pod's view: received and sent traffic.
 
 use runtime_pod::InterfaceUsage;
 

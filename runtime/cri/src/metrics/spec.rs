@@ -1,13 +1,13 @@
-//! Metrics of a container's limits as they were asked for last.
+//! Metrics of a container's last requested limits.
 
 use runtime_spec::Resources;
 
 use super::metric::{ContainerSource, Metric, gauge, maybe, one};
 
-/// The kernel's period where none is asked, in microseconds.
+/// The kernel's default period, in microseconds.
 const CPU_PERIOD: u64 = 100_000;
 
-/// The share of a container that asks for none.
+/// The default share of a container.
 const CPU_SHARES: u64 = 1024;
 
 pub(super) const METRICS: &[Metric] = &[

@@ -1,4 +1,4 @@
-//! Processes, what they hold open, and when the container was there.
+//! Processes, their open files, and times of the container.
 
 use super::metric::{Metric, gauge, one, seconds};
 

@@ -1,5 +1,5 @@
-//! Device nodes of CDI devices: the guest's own, or disks of the node. The node's characteristics are compared with what
-//! the file says of them, so that nobody gets another device than the file's author meant.
+//! Device nodes of CDI devices: the guest's own, or disks of the node. The node's characteristics are
+//! compared with the file's, so that a container never gets a device not intended by the file's author.
 
 use runtime_cdi::{DeviceNode, Found, NodeKind, Origin};
 use runtime_spec::{ContainerSpec, Device};
@@ -10,12 +10,12 @@ use crate::error::Failure;
 /// All permissions of a file.
 const MODE_MAX: u32 = 0o777;
 
-/// Adds a node, in place of another one at the same path.
+/// Adds a node. It replaces another one at the same path.
 pub(super) fn add(spec: &mut ContainerSpec, origin: &Origin, node: &DeviceNode) -> Result<(), Failure> {
     put(spec, node).map_err(|reason| refusal(origin, "deviceNodes", &reason))
 }
 
-/// Adds a node, as [`add`] does, or returns why it cannot be.
+/// Adds a node like [`add`], or returns the reason for refusing it.
 pub(crate) fn put(spec: &mut ContainerSpec, node: &DeviceNode) -> Result<(), String> {
     let device = device(node)?;
     spec.devices.retain(|known| known.container_path != device.container_path);
@@ -26,7 +26,7 @@ pub(crate) fn put(spec: &mut ContainerSpec, node: &DeviceNode) -> Result<(), Str
 fn device(node: &DeviceNode) -> Result<Device, String> {
     let DeviceNode { path, host_path, .. } = node;
     if node.permissions.is_empty() {
-        return Err(format!("permissions none of {path}: a device that nobody may use is not made"));
+        return Err(format!("permissions none of {path}: a device without any permission is not created"));
     }
     if let Some(mode) = node.file_mode.filter(|mode| !(1..=MODE_MAX).contains(mode)) {
         return Err(format!(
@@ -160,7 +160,7 @@ mod tests {
         for numbers in [None, Some((7, 3))] {
             add(&mut spec, &origin, &node(numbers)).unwrap();
         }
-        // The later one took the place of the first.
+        // The later one replaces the first.
         assert_eq!(spec.devices.len(), 1);
         assert_eq!((spec.devices[0].host_path.as_str(), spec.devices[0].gid), ("/dev/disk/by-id/a", 6));
         let error = add(&mut spec, &origin, &node(Some((7, 4)))).unwrap_err().to_string();

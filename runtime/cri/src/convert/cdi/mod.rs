@@ -1,7 +1,7 @@
-//! CDI devices of a container: their names in a `ContainerConfig`, and what is made of their edits in a [`ContainerSpec`].
-//! Pure: what the names stand for, `runtime/cdi` says.
+//! CDI devices of a container: their names in a `ContainerConfig`, and the application of their edits to a
+//! [`ContainerSpec`]. Pure: `runtime/cdi` resolves the names.
 //!
-//! An edit that a container in a VM cannot have is refused by the names of the device, its file and the field.
+//! An edit impossible for a container in a VM is refused. The error names the device, its file and the field.
 
 mod device;
 mod mount;
@@ -17,14 +17,14 @@ use runtime_spec::ContainerSpec;
 use self::refusal::refusal;
 use crate::error::Failure;
 
-/// Beginning of the keys of annotations that name CDI devices (the CDI library, `AnnotationPrefix`).
+/// Prefix of annotations naming CDI devices (the CDI library, `AnnotationPrefix`).
 const ANNOTATION: &str = "cdi.k8s.io/";
 
-/// Most CDI devices of one container: a container has fewer device nodes, and mounts by far.
+/// Most CDI devices of one container. A container has fewer device nodes, and far fewer mounts.
 const DEVICES_MAX: usize = 512;
 
-/// The devices that the container asks for: those of the field, then those of annotations by their keys' order, each
-/// once.
+/// The devices requested by the container: those of the field, then those of annotations by their keys'
+/// order, each once.
 pub(crate) fn cdi_devices(config: &v1::ContainerConfig) -> Result<Vec<DeviceName>, Failure> {
     let fields = config.cdi_devices.iter().map(|device| ("CDI_devices", device.name.as_str()));
     let mut annotations: Vec<_> =
@@ -48,7 +48,7 @@ pub(crate) fn cdi_devices(config: &v1::ContainerConfig) -> Result<Vec<DeviceName
     Ok(names)
 }
 
-/// Applies edits in their order. Of a variable, a node or a mount that is there twice, the later one counts.
+/// Applies edits in their order. If a variable, a node or a mount occurs twice, the later one wins.
 pub(crate) fn apply(spec: &mut ContainerSpec, edits: Vec<(Origin, Edits)>) -> Result<(), Failure> {
     for (origin, edits) in edits {
         refuse(&origin, &edits)?;
@@ -82,7 +82,7 @@ fn refuse(origin: &Origin, edits: &Edits) -> Result<(), Failure> {
     }
     if let Some(name) = edits.net_devices.first() {
         let reason =
-            format!("the node's interface {name} cannot move into a VM, whose interfaces come from CNI");
+            format!("the node's interface {name} cannot move into a VM: its interfaces come from CNI");
         return Err(refusal(origin, "netDevices", &reason));
     }
     Ok(())
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::convert::container_spec;
 
-    /// A directory whose one file, `x.json`, defines `v.com/c=d` by these edits.
+    /// A directory with one file, `x.json`, defining `v.com/c=d` by these edits.
     fn node(edits: &str) -> (tempfile::TempDir, Registry) {
         let dir = tempfile::tempdir().unwrap();
         let file = format!(
@@ -131,7 +131,7 @@ mod tests {
         Ok(spec)
     }
 
-    /// The refusal of a device with these edits, without the names of device and file, which it begins with.
+    /// The refusal of a device with these edits, without the names of device and file at its beginning.
     pub(super) fn refused(edits: &str) -> String {
         let error = edited(edits, config()).unwrap_err();
         let rest = error.strip_prefix("CDI device v.com/c=d of /").expect("a refusal names the device");

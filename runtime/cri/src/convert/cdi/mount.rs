@@ -24,7 +24,7 @@ const TMPFS_FLAGS: [&str; 11] = [
 /// Options of a tmpfs with a value.
 const TMPFS_VALUES: [&str; 5] = ["size", "nr_inodes", "mode", "uid", "gid"];
 
-/// Adds a mount, in place of another one at the same path.
+/// Adds a mount. It replaces another one at the same path.
 pub(super) fn add(
     spec: &mut ContainerSpec,
     origin: &Origin,
@@ -33,7 +33,7 @@ pub(super) fn add(
     put(spec, mount).map_err(|reason| refusal(origin, "mounts", &reason))
 }
 
-/// Adds a mount, as [`add`] does, or returns why it cannot be.
+/// Adds a mount like [`add`], or returns the reason for refusing it.
 pub(crate) fn put(spec: &mut ContainerSpec, mount: runtime_cdi::Mount) -> Result<(), String> {
     let target = mount.container_path.clone();
     match mount.kind.as_str() {
@@ -57,14 +57,14 @@ pub(crate) fn put(spec: &mut ContainerSpec, mount: runtime_cdi::Mount) -> Result
     Ok(())
 }
 
-/// Takes away what is mounted there.
+/// Removes the mounts at this path.
 pub(crate) fn clear(spec: &mut ContainerSpec, target: &str) {
     spec.mounts.retain(|known| known.container_path != target);
     spec.tmpfs.retain(|known| known.container_path != target);
 }
 
-/// A path of the node, with all that is mounted below: so are all volumes. Of contradictions the last one counts, as
-/// with mount(8).
+/// A path of the node, with all mounts below it, as in all volumes. Of contradicting options the last one
+/// wins, as with mount(8).
 fn bind(mount: runtime_cdi::Mount, spec: &ContainerSpec) -> Result<Mount, String> {
     let target = &mount.container_path;
     if !mount.host_path.starts_with('/') {
@@ -73,7 +73,7 @@ fn bind(mount: runtime_cdi::Mount, spec: &ContainerSpec) -> Result<Mount, String
     let mut bind = Mount { propagation: MountPropagation::Private, ..Mount::default() };
     for option in &mount.options {
         match option.as_str() {
-            // A volume in a VM is never without nodev, and has no times of its own.
+            // A volume in a VM is always nodev, and has no access time options.
             "bind" | "rbind" | "nodev" | "relatime" | "defaults" => {}
             "rw" => (bind.readonly, bind.recursive_read_only) = (false, false),
             "ro" => bind.readonly = true,
@@ -90,7 +90,7 @@ fn bind(mount: runtime_cdi::Mount, spec: &ContainerSpec) -> Result<Mount, String
             other => return Err(format!("option {other:?} for {target} is not possible")),
         }
     }
-    // Owners in a pod's user namespace are mapped as those of its volumes.
+    // Owners in a pod's user namespace are mapped like those of its volumes.
     if let Some(namespaces) = &spec.security.namespaces {
         bind.uid_mappings.clone_from(&namespaces.uids);
         bind.gid_mappings.clone_from(&namespaces.gids);
@@ -98,7 +98,7 @@ fn bind(mount: runtime_cdi::Mount, spec: &ContainerSpec) -> Result<Mount, String
     Ok(Mount { host_path: mount.host_path, container_path: mount.container_path, ..bind })
 }
 
-/// A file system in the guest's memory. The name that the file gives it on the node means nothing.
+/// A file system in the guest's memory. The source name in the file has no meaning.
 fn tmpfs(mount: runtime_cdi::Mount) -> Result<Tmpfs, String> {
     let target = &mount.container_path;
     for option in &mount.options {

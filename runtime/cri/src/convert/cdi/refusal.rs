@@ -1,4 +1,4 @@
-//! The refusal of an edit that a container in a VM cannot have.
+//! The refusal of an edit impossible for a container in a VM.
 
 use runtime_cdi::Origin;
 
