@@ -1,12 +1,13 @@
-//! A client's connection whose calls have an authority that the HTTP library takes.
+//! A client's connection, changed so that the HTTP library accepts the authority of each call.
 //!
-//! Clients send the path of a unix socket as the authority: gRPC's C core, and with it Python, C++, Ruby and PHP, percent-encoded, and so do
-//! grpc-go of some years where it dials by a dialer of its own; older ones send it as it is. URIs may have percent signs there (RFC 3986,
-//! section 3.2.2), but the library resets each such call. Nobody looks at the authority of a call on a unix socket, so this module
-//! replaces both signs by others while the bytes pass. The length stays, and with it the size of HPACK's table (RFC 7541).
+//! Clients send the path of a unix socket as the authority. gRPC's C core, and with it Python, C++, Ruby and
+//! PHP, percent-encodes the path. So do some years' versions of grpc-go with a custom dialer; older ones send
+//! it unchanged. URIs may have percent signs there (RFC 3986, section 3.2.2), but the library resets each
+//! such call. On a unix socket the authority is not used. So this module replaces both signs while the bytes
+//! pass. The length stays, and with it the size of HPACK's table (RFC 7541).
 //!
-//! A value may be in Huffman's code (appendix B), as Go has it. Signs of six bits become others of six bits then, by one bit that is set when it
-//! is looked at: the bytes before it have passed.
+//! A value may be in Huffman's code (appendix B), as from Go. Then signs of six bits become other signs of
+//! six bits. Only one bit is set, at the moment it is read, because the bytes before it have passed already.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +16,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-/// Bytes that a client says first (RFC 9113, section 3.4).
+/// Bytes of the client's preface (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
 const FRAME_HEAD_BYTES: usize = 9;
 
@@ -29,13 +30,13 @@ const PRIORITY_BYTES: usize = 5;
 /// Index of `:authority` in HPACK's static table (RFC 7541, appendix A).
 const AUTHORITY: usize = 1;
 
-/// The name itself, as the C core writes it, and in Huffman's code.
+/// The name itself, as written by the C core, and in Huffman's code.
 const NAME: &[u8] = b":authority";
 const NAME_IN_CODE: &[u8] = &[0xb8, 0x3b, 0x53, 0x39, 0xec, 0x32, 0x7d, 0x7f];
-/// Longest integer that is followed: the library refuses longer header blocks anyway.
+/// Longest integer handled. The library refuses longer header blocks anyway.
 const SHIFT_MAX: u32 = 21;
 
-/// A connection.
+/// A connection with its authorities replaced.
 #[derive(Debug)]
 pub(crate) struct Mended<S> {
     connection: S,
@@ -100,7 +101,7 @@ impl<S: Connected> Connected for Mended<S> {
     }
 }
 
-/// The place in a client's frames.
+/// The position in a client's frames.
 #[derive(Debug)]
 struct Frames {
     preface_left: usize,
@@ -110,7 +111,7 @@ struct Frames {
     block: Block,
 }
 
-/// What is left of a frame, in the order in which it comes.
+/// The rest of a frame, in the order of arrival.
 #[derive(Debug, Default)]
 struct Frame {
     has_pad_length: bool,
@@ -139,7 +140,7 @@ impl Frames {
         }
     }
 
-    /// Takes some of the bytes, at least one, and returns how many.
+    /// Processes some of the bytes, at least one, and returns their number.
     fn take(&mut self, bytes: &mut [u8]) -> usize {
         let frame = &mut self.frame;
         if self.preface_left > 0 {
@@ -172,7 +173,7 @@ impl Frames {
     }
 }
 
-/// Takes as many bytes as are left and there.
+/// Consumes the remaining bytes, as far as they are available. Returns their number.
 fn run(left: &mut usize, bytes: &[u8]) -> usize {
     let taken = (*left).min(bytes.len());
     *left -= taken;
@@ -194,16 +195,16 @@ impl Frame {
     }
 }
 
-/// The place in a header block.
+/// The position in a header block.
 #[derive(Debug, Default)]
 struct Block {
     at: At,
-    /// An integer that goes on: its value so far, and the place of the next bits.
+    /// An unfinished integer: its value so far, and the place of the next bits.
     integer: Option<(usize, u32)>,
     is_literal: bool,
     is_authority: bool,
     is_huffman: bool,
-    /// The name that a new one is compared with.
+    /// The name to compare a new one with.
     name: &'static [u8],
     code: Code,
 }
@@ -216,7 +217,7 @@ enum At {
     Name(usize),
     ValueLength,
     Value(usize),
-    /// What follows is not understood, and left as it is.
+    /// The rest is not understood, and stays unchanged.
     Lost,
 }
 
@@ -273,7 +274,7 @@ impl Block {
         if value < mask { self.number(value) } else { self.integer = Some((value, 0)) }
     }
 
-    /// Takes an integer that has ended: an index or a length.
+    /// Handles a complete integer: an index or a length.
     fn number(&mut self, value: usize) {
         self.integer = None;
         self.at = match self.at {
@@ -298,13 +299,13 @@ impl Block {
     }
 }
 
-/// The place in a value in Huffman's code.
+/// The position in a value in Huffman's code.
 #[derive(Debug, Default, Clone, Copy)]
 struct Code {
-    /// Bits of the letter that has begun, and how many they are.
+    /// Bits of the current letter, and their number.
     bits: u16,
     count: u32,
-    /// A letter has come of more than eight bits, which no path has.
+    /// A letter had more than eight bits. Paths have none.
     is_lost: bool,
 }
 
@@ -317,13 +318,13 @@ impl Code {
             let bit = 1 << place;
             self.bits = self.bits << 1 | u16::from(*byte & bit != 0);
             self.count += 1;
-            // The beginning of a space (010100) and of a percent sign (010101), which become that of "-" (010110) and "." (010111); and a
-            // slash (011000), which becomes "3" (011001).
+            // Either the beginning of a space (010100) or of a percent sign (010101): these become "-"
+            // (010110) and "." (010111). Or a slash (011000): it becomes "3" (011001).
             if matches!((self.count, self.bits), (5, 0b01010) | (6, 0b01_1000)) {
                 *byte |= bit;
                 self.bits |= 1;
             }
-            // The codes of each length follow each other.
+            // The codes of each length are consecutive.
             match (self.count, self.bits) {
                 (5, 0..=9) | (6, 20..=45) | (7, 92..=122) | (8, 248..=253) => {
                     (self.bits, self.count) = (0, 0);
@@ -346,7 +347,8 @@ mod tests {
         [&[0, 0, length, kind, flags, 0, 0, 0, 1], payload].concat()
     }
 
-    /// A header block: an indexed field, the authority, a field with a new name and a percent sign in its value.
+    /// A header block: an indexed field, the authority, and a field with a new name and a percent sign in its
+    /// value.
     fn block(authority: &[u8]) -> Vec<u8> {
         let length = u8::try_from(authority.len()).unwrap();
         [&[0x83, 0x41, length], authority, &[0x40, 1, b'a', 2, b'%', b'b']].concat()
@@ -356,7 +358,7 @@ mod tests {
         [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frames.concat()].concat()
     }
 
-    /// The stream behind the mending, in pieces of this size.
+    /// The stream after the replacement, in pieces of this size.
     fn mended(mut stream: Vec<u8>, piece: usize) -> Vec<u8> {
         let mut frames = Frames::default();
         stream.chunks_mut(piece).for_each(|piece| frames.mend(piece));
@@ -423,7 +425,7 @@ mod tests {
 
     #[test]
     fn what_go_writes_in_huffmans_code_becomes_another_text_of_that_code() {
-        // By Go's `hpack`: the authority, and the same with "." for "%" and "3" for "/".
+        // From Go's `hpack`: the authority, and the same with "." for "%" and "3" for "/".
         for (sent, wanted) in [
             // "/run/podvisor/podvisor.sock"
             ("62cb6a62b3c9dcc83d8c56793b9907b1741c9d7f", "66cb6a66b3c9dcc83d8cd6793b9907b1741c9d7f"),
@@ -434,7 +436,7 @@ mod tests {
             ),
             ("a0e41d139d09", "a0e41d139d09"),         // "localhost"
             ("54401b11c44b8157", "5c401b31c44b815f"), // "%20a/b_c:1%"
-            ("607ffb8d827f", "647ffb8d827f"),         // "/a[b/c": what follows the bracket stays
+            ("607ffb8d827f", "647ffb8d827f"),         // "/a[b/c": unchanged after the bracket
         ] {
             let of = |value: &str| {
                 let value = from_hex(value);
@@ -443,7 +445,7 @@ mod tests {
                 stream(&[frame(HEADERS, 4, &block.concat()), frame(0, 1, &value)])
             };
             let then = |mut bytes: Vec<u8>| {
-                // A value after it is mended as plain bytes are.
+                // A later value is replaced like plain bytes.
                 let at = bytes.windows(2).position(|two| two == b"%/").unwrap();
                 bytes[at..at + 2].copy_from_slice(b"--");
                 bytes

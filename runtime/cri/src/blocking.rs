@@ -1,4 +1,4 @@
-//! Work that waits for a disk, beside the async threads: a pool of threads for each kind of disk.
+//! Blocking disk work, off the async threads: a pool of threads for each kind of disk.
 
 use std::sync::LazyLock;
 
@@ -11,8 +11,8 @@ const THREADS: usize = 8;
 pub(crate) static STATE: LazyLock<Pool> =
     LazyLock::new(|| Pool::new("the disk of images and scratch disks", THREADS));
 
-/// The size of the same disk, for Status. A pool of its own and of one thread: a look that hangs keeps the later ones from
-/// beginning, and takes no thread from those who work.
+/// The size of the same disk, for Status. A separate pool of one thread: a hanging check holds up later ones,
+/// and takes no thread from other work.
 pub(crate) static STATE_LOOK: LazyLock<Pool> = LazyLock::new(|| Pool::new("the state's disk, for Status", 1));
 
 /// Files of CDI devices.

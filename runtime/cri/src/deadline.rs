@@ -1,4 +1,4 @@
-//! Deadlines of calls. A call whose time is over is answered with `DeadlineExceeded`, as gRPC has it: tonic's own
+//! Deadlines of calls. A call past its deadline is answered with `DeadlineExceeded`, as in gRPC. tonic's own
 //! server answers `Cancelled`, and that may reach a client before its own timer fires.
 
 use std::pin::Pin;
@@ -11,13 +11,13 @@ use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, Request, Response};
 use tower::Service;
 
-/// How long a caller waits at most ("Requests" in gRPC's PROTOCOL-HTTP2.md).
+/// Header with the caller's timeout ("Requests" in gRPC's PROTOCOL-HTTP2.md).
 const HEADER: &str = "grpc-timeout";
 
-/// By how much our clock is ahead of tonic's, which starts with the same call: timers count milliseconds.
+/// Lead of our timer over tonic's. Both start with the call, and timers count milliseconds.
 const AHEAD: Duration = Duration::from_millis(2);
 
-/// The services behind it, each call no longer than its caller waits.
+/// Wraps the services. Each call takes no longer than its caller's timeout.
 #[derive(Clone, Debug)]
 pub(crate) struct Deadlines<S>(pub(crate) S);
 
@@ -38,7 +38,7 @@ where
         let limit = limit(request.headers());
         let answering = self.0.call(request);
         let Some(limit) = limit else { return Box::pin(answering) };
-        // Its clock starts here, and not where it is first looked at.
+        // The timer starts here, and not on the first poll.
         let answering = timeout(limit.saturating_sub(AHEAD), answering);
         Box::pin(async move {
             answering.await.unwrap_or_else(|_| {
@@ -49,11 +49,11 @@ where
     }
 }
 
-/// The caller's, if it has one that can be read.
+/// The caller's timeout, if it has a readable one.
 fn limit(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(HEADER)?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    // Eight at most: no unit makes an overflow of them.
+    // At most eight digits: they overflow in no unit.
     let plain = !digits.is_empty() && digits.len() <= 8 && digits.bytes().all(|digit| digit.is_ascii_digit());
     let count: u64 = if plain { digits.parse().ok()? } else { return None };
     match unit {
@@ -76,7 +76,8 @@ mod tests {
 
     use super::*;
 
-    /// Asks for a second's work with this header; gives the status that the answer has at once, if any.
+    /// Sends a request with this header to a service needing a second. Returns the answer's status if it
+    /// comes at once.
     async fn call(header: Option<&str>) -> Option<Code> {
         let mut services = Deadlines(service_fn(|_: Request<()>| async {
             tokio::time::sleep(Duration::from_secs(1)).await;

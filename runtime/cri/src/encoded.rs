@@ -1,5 +1,5 @@
-//! List items as encoded bytes, kept as long as the view that they show. The kubelet lists all pods and containers
-//! every second, and of hundreds a few have changed.
+//! List items as encoded bytes, cached for the lifetime of their views. The kubelet lists all pods and
+//! containers every second, and only a few of hundreds have changed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,14 +8,14 @@ use bytes::Bytes;
 use prost::Message;
 use runtime_pod::{ContainerView, PodView};
 
-/// Of both lists.
+/// Caches of both lists.
 #[derive(Debug, Default)]
 pub(crate) struct Encoded {
     pub(crate) pods: Items<PodView>,
     pub(crate) containers: Items<ContainerView>,
 }
 
-/// By id: a view and the item that it became. A view does not change; a change publishes another.
+/// By id: a view and its encoded item. A view never changes; a change publishes another one.
 #[derive(Debug)]
 pub(crate) struct Items<V>(Mutex<HashMap<String, (Arc<V>, Bytes)>>);
 
@@ -26,7 +26,8 @@ impl<V> Default for Items<V> {
 }
 
 impl<V> Items<V> {
-    /// Returns the wanted views of `all` as encoded items. No more items are kept than there are views in `all`.
+    /// Returns the wanted views of `all` as encoded items. It keeps no more items than there are views in
+    /// `all`.
     pub(crate) fn items<M: Message>(
         &self,
         all: &[Arc<V>],
@@ -64,7 +65,7 @@ mod tests {
         Arc::new(PodView { id: id.into(), ..Default::default() })
     }
 
-    /// Lists all views; returns the listed ids, and how many items were encoded anew.
+    /// Lists all views. Returns the listed ids, and the number of items encoded again.
     fn list(items: &Items<PodView>, views: &[Arc<PodView>]) -> (Vec<String>, usize) {
         let encoded = Cell::new(0);
         let listed = items.items(
@@ -85,7 +86,7 @@ mod tests {
         let (items, mut views) = (Items::default(), vec![view("a"), view("b")]);
         assert_eq!(list(&items, &views), (vec!["a".into(), "b".into()], 2));
         assert_eq!(list(&items, &views).1, 0);
-        // A change is another view of the same id.
+        // A change publishes another view of the same id.
         views[1] = view("b");
         assert_eq!(list(&items, &views), (vec!["a".into(), "b".into()], 1));
     }

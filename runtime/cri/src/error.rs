@@ -1,6 +1,6 @@
-//! Failures behind an RPC, and the gRPC codes that report them. The kubelet acts on codes:
-//! `NotFound` from a status call means gone, `DeadlineExceeded` from ExecSync a failed probe,
-//! `Unimplemented` an RPC that it may stop calling; so a wish that we cannot fulfil is not that.
+//! Failures behind an RPC, and their gRPC codes. The kubelet acts on codes: `NotFound` from a status call
+//! means gone, `DeadlineExceeded` from ExecSync a failed probe. `Unimplemented` means an RPC it may stop
+//! calling, so an unsupported request has another code.
 
 use std::collections::HashMap;
 
@@ -17,30 +17,30 @@ use tonic_types::{ErrorDetails, StatusExt};
 /// has a [`StartFailure`]'s name there, so that clients need not read messages.
 pub const ERROR_DOMAIN: &str = "podvisor";
 
-/// Longest message sent, in bytes: gRPC carries it in an HTTP/2 header, which clients bound (Go: 8 KiB
+/// Longest message sent, in bytes. gRPC carries it in an HTTP/2 header, and clients bound headers (Go: 8 KiB
 /// by default in some proxies, 16 MiB at most).
 const MESSAGE_BYTES_MAX: usize = 6 * 1024;
 
-/// The kubelet's name of a registry that does not answer (cri-api, `errors.ErrRegistryUnavailable`), as a message begins
-/// with it. Signatures are not looked at here, so the name of a wrong one has no use.
+/// The kubelet's name for an unresponsive registry (cri-api, `errors.ErrRegistryUnavailable`), at the
+/// beginning of a message. Signatures are not checked here, so the name for a wrong one is not needed.
 const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable: ";
 
 /// A failed RPC.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The request itself makes no sense.
+    /// The request itself is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// The named object is not there.
+    /// The named object does not exist.
     #[error("{what} {id:?} not found")]
     NotFound { what: &'static str, id: String },
     /// The named container has ended.
     #[error("container {0:?} has ended, so nothing counts for it any more")]
     Ended(String),
-    /// An RPC that this version does not have. Clients fall back on the code; people read the name.
+    /// An RPC missing in this version. Clients react to the code; people read the name.
     #[error("podvisor does not implement {0}")]
     Absent(&'static str),
-    /// The node cannot do what is asked.
+    /// The node cannot fulfil the request.
     #[error("{0}")]
     Node(String),
     #[error(transparent)]
@@ -48,7 +48,7 @@ pub(crate) enum Failure {
     /// A disk does not answer, or the work on it died.
     #[error(transparent)]
     Blocked(#[from] PoolError),
-    /// The node's files do not say what a CDI device is.
+    /// The node's files do not define a CDI device.
     #[error(transparent)]
     Cdi(#[from] ResolveError),
     #[error(transparent)]
@@ -90,12 +90,12 @@ impl Failure {
                 PodErrorKind::Unavailable => Code::Unavailable,
                 PodErrorKind::Internal => Code::Internal,
             },
-            // The kubelet hands this on as "too many requests".
+            // The kubelet reports this as "too many requests".
             Failure::Streaming(ServerError::TooManyPending(_)) => Code::ResourceExhausted,
             Failure::Streaming(_) => Code::Internal,
             Failure::Image(error) => match error.kind() {
                 ImageErrorKind::Name => Code::InvalidArgument,
-                // The kubelet takes the code off such a message, and then looks at its beginning.
+                // The kubelet removes the code from such a message, and then reads its beginning.
                 ImageErrorKind::Unavailable => Code::Unknown,
                 ImageErrorKind::NotFound => Code::NotFound,
                 ImageErrorKind::Unauthenticated => Code::Unauthenticated,
@@ -107,8 +107,8 @@ impl Failure {
         }
     }
 
-    /// The beginning of the message by which the kubelet knows a failure: its reason in the pod's status is then
-    /// that word, and `ErrImagePull` otherwise.
+    /// The beginning of the message, for the kubelet to identify a failure. It then uses this word as the
+    /// reason in the pod's status, and `ErrImagePull` otherwise.
     fn name(&self) -> &'static str {
         match self {
             Failure::Image(error) if error.kind() == ImageErrorKind::Unavailable => REGISTRY_UNAVAILABLE,

@@ -1,5 +1,5 @@
-//! GetContainerEvents: what happens to pods and containers from now on, until the client goes away or the
-//! daemon stops. A client that does not keep up gets an error and asks anew, beginning with the lists.
+//! GetContainerEvents: events of pods and containers from now on, until the client disconnects or the daemon
+//! stops. A slow client gets an error. It then starts again with the lists.
 
 use futures::stream::unfold;
 use proto_cri::v1;

@@ -1,5 +1,5 @@
-//! Doors for `tests/fuzz`: a request's bytes through all that happens to them before anything is done.
-//! Not for others; the return value only says whether the request was accepted.
+//! Entry points for `tests/fuzz`: a request's bytes through all steps before any action. Not for other
+//! callers. The return value only says whether the request was accepted.
 
 use prost::Message;
 use proto_cri::v1;
@@ -26,7 +26,8 @@ pub fn run_pod_sandbox(bytes: &[u8]) -> bool {
     pod(bytes).is_some()
 }
 
-/// CreateContainer in the first request's pod, without the edits of CDI devices: decode, convert, check, resolve for the guest.
+/// CreateContainer in the first request's pod, without the edits of CDI devices: decode, convert, check,
+/// resolve for the guest.
 pub fn create_container(pod_bytes: &[u8], bytes: &[u8]) -> bool {
     let pod = pod(pod_bytes).unwrap_or_default();
     let Ok(request) = v1::CreateContainerRequest::decode(bytes) else { return false };
@@ -37,7 +38,7 @@ pub fn create_container(pod_bytes: &[u8], bytes: &[u8]) -> bool {
     let Ok(container) = convert::container_spec(config) else { return false };
     match ContainerPlan::resolve(&pod, &container, &ImageConfig::default(), "c", &PATHS) {
         Ok(plan) => {
-            // The agent is sent JSON, whatever was asked.
+            // The agent receives JSON for any request.
             serde_json::to_vec(&plan.oci).expect("an OCI spec is JSON");
             true
         }

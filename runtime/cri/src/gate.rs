@@ -1,5 +1,6 @@
-//! The one gate that every RPC passes: one log line when it failed, errors turned into gRPC codes, and its time counted. No RPC logs
-//! its own failure, and none is answered around the gate. The spans around it, with the RPC's name, are made in `traced.rs`.
+//! The gate for all RPCs: it logs one line per failure, turns errors into gRPC codes, and records the
+//! duration. No RPC logs its own failure or bypasses the gate. `traced.rs` makes the spans around it, with
+//! the RPC's name.
 
 use std::time::Instant;
 
@@ -23,7 +24,8 @@ pub(crate) async fn gate<T>(
             Ok(Response::new(answer))
         }
         Err(status) => {
-            // NotFound is how clients ask whether something is gone, Unimplemented what we can: no news.
+            // Clients use NotFound to check that something is gone, and Unimplemented to learn our features.
+            // Neither is worth a warning.
             if matches!(status.code(), Code::NotFound | Code::Unimplemented) {
                 debug!(message = status.message(), "refused");
             } else {

@@ -1,4 +1,4 @@
-//! The ImageService's table: each RPC is a line that leads through the gate to its file.
+//! The ImageService's table: one line per RPC, through the gate to its file.
 
 use proto_cri::v1::image_service_server::ImageService;
 use proto_cri::v1::*;

@@ -1,5 +1,5 @@
-//! The gRPC edge: CRI in, pods and images out. One file per RPC, each of them *convert, forward,
-//! convert back*; what a pod is and does lives in `runtime/pod`.
+//! The gRPC edge: CRI in, pods and images out. One file per RPC, each of them *convert, forward, convert
+//! back*. Pods themselves live in `runtime/pod`.
 //!
 //! ```text
 //!   runtime_service.rs ─┐                     ┌─ sandbox/<verb>.rs    ─┐
@@ -9,13 +9,14 @@
 //!                                             └─ runtime/<verb>.rs    ─┘
 //! ```
 //!
-//! Before both services stand `traced.rs`, which makes each call's span, and where the node has another runtime behind ours
-//! `upstream/`, which hands on what is its.
+//! In front of both services, `traced.rs` makes each call's span. If the node has another runtime behind
+//! ours, `upstream/` forwards its calls there.
 //!
-//! Beside CRI the socket has the daemon's own service for images, `transfers/`: pulls and imports with their progress.
+//! Beside CRI the socket has the daemon's own service for images, `transfers/`: pulls and imports with their
+//! progress.
 //!
-//! No other crate knows CRI types. This crate takes no decision about a pod, and keeps no state but the other runtime's
-//! last lists.
+//! No other crate knows CRI types. This crate makes no decision about a pod, and keeps no state except the
+//! other runtime's last lists.
 
 #![forbid(unsafe_code)]
 

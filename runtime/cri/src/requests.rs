@@ -1,5 +1,5 @@
-//! How long CRI's calls take and how they end, counted for those who watch the node: our own calls at the gate, and those that
-//! another runtime has answered at the link to it.
+//! Metrics of CRI's calls, with their duration and code: our own calls at the gate, and those of another
+//! runtime at the link to it.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -89,7 +89,7 @@ static UPSTREAM: LazyLock<HistogramVec> = LazyLock::new(|| {
     .expect(ONCE)
 });
 
-/// Counts a call that our own services have answered.
+/// Counts a call answered by our own services.
 pub(crate) fn answered(method: &'static str, code: Code, took: Duration) {
     OURS.with_label_values(&[method, &format!("{code:?}")]).observe(took.as_secs_f64());
     if is_for_the_node_to_mend(method, code) {
@@ -97,15 +97,15 @@ pub(crate) fn answered(method: &'static str, code: Code, took: Duration) {
     }
 }
 
-/// Makes the failures known with their zeros: an alert on an increase needs the value before the first.
+/// Registers the failures at zero. An alert on an increase needs the value before the first.
 pub(crate) fn register() {
     for method in METHODS {
         FAILED.with_label_values(&[method]);
     }
 }
 
-/// Whether a call that ended so failed by the node's fault, and not by what was asked. A command that takes too long is its
-/// caller's concern, and pulls are counted where they end.
+/// Returns true if this code means a failure of the node, and not of the request. A slow command is its
+/// caller's concern, and pulls are counted at their end.
 fn is_for_the_node_to_mend(method: &str, code: Code) -> bool {
     match code {
         _ if method == "PullImage" => false,
@@ -115,7 +115,7 @@ fn is_for_the_node_to_mend(method: &str, code: Code) -> bool {
     }
 }
 
-/// Counts a call that the upstream has answered, or has failed to answer. `path` is a path of our own table: those are few.
+/// Counts a call answered by the upstream, or failed there. `path` is a path of our own table: those are few.
 pub(crate) fn answered_upstream(path: &str, code: Code, took: Duration) {
     let method = path.rsplit_once('/').map_or(path, |(_, method)| method);
     UPSTREAM.with_label_values(&[method, &format!("{code:?}")]).observe(took.as_secs_f64());

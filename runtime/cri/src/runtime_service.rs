@@ -1,4 +1,4 @@
-//! The RuntimeService's table: each RPC is a line that leads through the gate to its file.
+//! The RuntimeService's table: one line per RPC, through the gate to its file.
 
 use proto_cri::v1::runtime_service_server::RuntimeService;
 use proto_cri::v1::*;

@@ -1,11 +1,11 @@
-//! The file system of the containers' writable layers, as the kubelet is shown it.
+//! The file system of the containers' writable layers, in the form shown to the kubelet.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The path that stands for the scratch disks' file system: the images' own where both are on one, since
-/// the kubelet takes two paths for two file systems.
+/// The path for the scratch disks' file system. It is the images' path if both are on one file system,
+/// because the kubelet takes two paths for two file systems.
 pub(crate) fn scratch_disk(images: &Path, scratch: &Path) -> PathBuf {
     let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
     let (of_images, of_scratch) = (device(images), device(scratch));

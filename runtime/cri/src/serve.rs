@@ -1,4 +1,5 @@
-//! The gRPC server on its socket: HTTP/2 in plaintext, both services and our own for images, until asked to stop.
+//! The gRPC server on its socket: HTTP/2 in plaintext, both CRI services and our own for images, until asked
+//! to stop.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,23 +31,23 @@ use crate::traced::Traced;
 use crate::transfers::Transfers;
 use crate::upstream::{Upstream, UpstreamConfig, WithUpstream};
 
-/// Calls that one client may have open at once on one connection, and so those that it may take back at once before they were looked at:
-/// the library hangs up on a client after twenty. The kubelet keeps one call per pod worker; a client beyond this waits for its own calls.
+/// Most open calls of one client on one connection. It is also the most calls the client may cancel at once
+/// before they are handled: by default the library hangs up on a client after twenty. The kubelet keeps one
+/// call per pod worker. A client beyond this limit waits for its own calls.
 const CALLS_PER_CONNECTION_MAX: u32 = 1024;
 
-/// Longest metadata of a call, bytes. The library has 16 KiB by itself, which callers' credentials and traces may reach; Go's server takes
-/// 16 MiB, which no caller does.
+/// Longest metadata of a call, in bytes. The library's default of 16 KiB is within reach of callers'
+/// credentials and traces. Go's server accepts 16 MiB, more than any caller sends.
 const METADATA_BYTES_MAX: u32 = 1 << 20;
 
-/// Clients that say nothing are asked whether they are still there this often: a dead one must not
-/// hold its calls for ever.
+/// Interval of keepalives to silent clients: a dead one must not hold its calls for ever.
 const KEEPALIVE: Duration = Duration::from_secs(60);
 
-/// How long running calls may take to end once the daemon is to stop. Most end in milliseconds; a pull or a start goes on
-/// without its caller, or is found again by the next daemon.
+/// Time limit for running calls when the daemon stops. Most end in milliseconds. A pull or a start goes on
+/// without its caller, or the next daemon finds it again.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// The pause after the listener failed, for example because there are no descriptors left.
+/// The pause after a listener's failure, for example for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Both CRI services over one set of pods and images.
@@ -56,17 +57,17 @@ pub struct Cri {
     pub(crate) images: Images,
     pub(crate) cdi: Registry,
     pub(crate) node: Arc<Node>,
-    /// Set when the daemon stops: what would go on for ever ends then.
+    /// Set when the daemon stops. Endless work ends then.
     pub(crate) stopping: Arc<watch::Sender<bool>>,
     pub(crate) streaming: Arc<Server>,
     pub(crate) encoded: Arc<Encoded>,
-    /// A path on the file system of the writable layers. Asked for once: a disk may not answer later.
+    /// A path on the file system of the writable layers. Read once, because a disk may hang later.
     pub(crate) scratch_disk: PathBuf,
     upstream: Option<Arc<Upstream>>,
 }
 
 impl Cri {
-    /// The services over these. Blocks on the disk.
+    /// Creates the services over these. Blocks on the disk.
     pub fn new(pods: Pods, images: Images, node: Node, streaming: Arc<Server>) -> Self {
         requests::register();
         let (stopping, encoded) = (Arc::default(), Arc::default());
@@ -76,7 +77,7 @@ impl Cri {
         Self { pods, images, cdi, node, stopping, streaming, encoded, scratch_disk, upstream: None }
     }
 
-    /// Whether the upstream answers, where there is one.
+    /// Returns whether the upstream answers, if there is one.
     pub(crate) fn upstream_is_up(&self) -> Option<bool> {
         self.upstream.as_ref().map(|upstream| upstream.is_up())
     }
@@ -89,12 +90,12 @@ impl Cri {
     }
 }
 
-/// The server could not go on.
+/// The server failed.
 #[derive(Debug, thiserror::Error)]
 #[error("serving CRI")]
 pub struct ServeError(#[from] transport::Error);
 
-/// Serves until `stop` resolves, then finishes the calls that run, as far as they end in a few seconds.
+/// Serves until `stop` resolves. Then it waits a few seconds for the running calls.
 ///
 /// # Errors
 /// When the listener fails.
@@ -150,17 +151,17 @@ pub async fn serve(
     match served {
         Some(served) => Ok(served?),
         None => {
-            warn!(after = ?DRAIN, "calls that still run are left");
+            warn!(after = ?DRAIN, "calls still running are left");
             Ok(())
         }
     }
 }
 
-/// Waits for the end of `serving`; `None` once the daemon has been stopping for [`DRAIN`].
+/// Waits for the end of `serving`. `None` once the daemon has been stopping for [`DRAIN`].
 async fn drained<T>(serving: impl Future<Output = T>, mut stopping: watch::Receiver<bool>) -> Option<T> {
     let late = async {
         if stopping.wait_for(|stopping| *stopping).await.is_err() {
-            // Nobody can ask for an end any more.
+            // The sender is gone, so no end can be requested any more.
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(DRAIN).await;
@@ -171,8 +172,9 @@ async fn drained<T>(serving: impl Future<Output = T>, mut stopping: watch::Recei
     }
 }
 
-/// The clients' connections. A connection that cannot be accepted is logged, and the next one is waited for: the server
-/// takes an error for the end of one connection and asks again at once, which would keep a thread busy.
+/// The clients' connections. If one cannot be accepted, the failure is logged and the next one is awaited.
+/// The server would take an error for the end of one connection and ask again at once. That would keep a
+/// thread busy.
 fn incoming(listener: UnixListener) -> impl Stream<Item = io::Result<Mended<UnixStream>>> {
     let accept = async |listener: &UnixListener| {
         let (connection, _) = listener.accept().await?;

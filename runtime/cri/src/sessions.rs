@@ -1,5 +1,5 @@
 //! Sessions of the streaming server over pods: an exec, an attach, a pod's ports. Each begins when its client
-//! comes to the URL, and carries bytes between the client's channels and the process's streams.
+//! connects to the URL, and carries bytes between the client's channels and the process's streams.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use runtime_streaming::{Channels, Command, Forward, Input, Outcome, in_own_task}
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
-/// How long a process may take none of its input before it is looked whether its client is still there, and how
-/// long after its client has gone.
+/// How long a process may take no input before the client's presence is checked, and how long after the
+/// client has gone.
 const STALLED: Duration = Duration::from_secs(2);
 
-/// A command that starts when its client comes.
+/// A command. It starts when its client connects.
 #[derive(Debug)]
 pub(crate) struct Exec {
     pub(crate) pods: Pods,
@@ -33,7 +33,7 @@ impl Command for Exec {
     }
 }
 
-/// A client that comes to a container.
+/// A client to attach to a container.
 #[derive(Debug)]
 pub(crate) struct Attach {
     pub(crate) pods: Pods,
@@ -65,15 +65,15 @@ impl Forward for Ports {
     }
 }
 
-/// Carries all streams to their ends. A process's output is read to its end whatever becomes of the client: a
-/// process that nobody reads from would stand still.
+/// Carries all streams to their ends. A process's output is read to its end even without the client: a
+/// process without a reader would block.
 async fn carry(streams: ProcessStreams, channels: Channels) -> Outcome {
     let ProcessStreams { input, stdout, stderr, end } = streams;
     let Channels { input: from_client, stdout: to_stdout, stderr: to_stderr } = channels;
     let finishing = async {
         let (stdout, stderr) = (in_own_task(copy(stdout, to_stdout)), in_own_task(copy(stderr, to_stderr)));
         let outputs = async { tokio::try_join!(stdout, stderr) };
-        // The code is sent after the last byte. An output that breaks off ends the session at once.
+        // The code is sent after the last byte. An interrupted output ends the session at once.
         match tokio::try_join!(outputs, end.wait()) {
             Ok((_, Some(code))) => Outcome::Exited(code),
             Ok((_, None)) => Outcome::Done,
@@ -86,7 +86,8 @@ async fn carry(streams: ProcessStreams, channels: Channels) -> Outcome {
         outcome = &mut finishing => return outcome,
         () = &mut feeding => {}
     }
-    // The client has gone. An exec ends with it, and the rest of its output is dropped; an attached client only leaves.
+    // The client has gone. An exec ends with it, and the rest of its output is dropped. An attached client
+    // only detaches.
     let leaves = matches!(end, runtime_pod::ProcessEnd::Container(_));
     if leaves {
         return Outcome::Done;
@@ -95,7 +96,7 @@ async fn carry(streams: ProcessStreams, channels: Channels) -> Outcome {
     outcome
 }
 
-/// Until the client has gone. A process that takes no more input loses the rest.
+/// Feeds input until the client has gone. A process that takes no more input loses the rest.
 async fn feed(mut input: Option<ProcessInput>, mut from_client: mpsc::Receiver<Input>) {
     while let Some(said) = from_client.recv().await {
         let Some(process) = &mut input else { continue };
@@ -108,7 +109,7 @@ async fn feed(mut input: Option<ProcessInput>, mut from_client: mpsc::Receiver<I
         };
         let taken = tokio::select! {
             taken = passing => taken,
-            // What it takes no notice of now, it would take from nobody.
+            // The process is not reading now, so it would not take later input either.
             () = given_up(&from_client) => return,
         };
         if let Err(error) = taken {
@@ -116,13 +117,13 @@ async fn feed(mut input: Option<ProcessInput>, mut from_client: mpsc::Receiver<I
             input = None;
         }
     }
-    // A client that goes away says no more either.
+    // A client that has gone sends no more input either.
     if let Some(process) = &mut input {
         let _ = process.end().await;
     }
 }
 
-/// Until the client has gone, and a while after: a process that is only slow may take what was typed last.
+/// Waits until the client has gone, and a while longer: a slow process may still take the last input.
 async fn given_up(from_client: &mpsc::Receiver<Input>) {
     loop {
         let gone = from_client.is_closed();
@@ -148,7 +149,7 @@ async fn copy(
     Ok(())
 }
 
-/// The outcome of a session that failed; a program that cannot be executed is named for the client.
+/// The outcome of a failed session. If a program cannot be executed, the cause is named for the client.
 fn failed(error: &PodError) -> Outcome {
     Outcome::Failed { text: error.chain(), cause: error.start_failure().map(StartFailure::name) }
 }

@@ -1,5 +1,5 @@
-//! Lists sent in pieces: the list of a node with many pods may be larger than one message. Each item is
-//! in exactly one piece, no piece is empty, and the stream ends after the last (api.proto,
+//! Lists sent in pieces: the list of a node with many pods may be larger than one message. Each item is in
+//! exactly one piece, no piece is empty, and the stream ends after the last (api.proto,
 //! `StreamPodSandboxes`).
 
 use std::pin::Pin;
@@ -7,17 +7,18 @@ use std::pin::Pin;
 use prost::Message;
 use tonic::codec::CompressionEncoding;
 
-/// Longest message either way, bytes: what the kubelet's client allows (cri-client `maxMsgSize`).
+/// Longest message either way, in bytes, as allowed by the kubelet's client (cri-client `maxMsgSize`).
 pub(crate) const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// The compression of requests that is taken, as containerd takes it. Answers are not compressed: their way is short.
+/// The compression accepted for requests, the same as containerd's. Answers are not compressed: their way is
+/// short.
 pub(crate) const COMPRESSION: CompressionEncoding = CompressionEncoding::Gzip;
 
 /// The answer of a streaming RPC.
 pub(crate) type Streamed<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, tonic::Status>> + Send>>;
 
-/// A piece is closed when it has this many bytes: a good part below [`MESSAGE_BYTES_MAX`], since a
-/// piece may end with an item of some hundred KiB of annotations.
+/// Size at which a piece is closed. It is far below [`MESSAGE_BYTES_MAX`], because a piece may end with an
+/// item of some hundred KiB of annotations.
 const PIECE_BYTES: usize = 1 << 20;
 
 /// The items as messages of about [`PIECE_BYTES`] each.

@@ -1,4 +1,5 @@
-//! Notes on a call's span what the call is about: pod, container, image. Nothing is noted where nobody takes spans.
+//! Records the subject of a call on its span: pod, container, image. Nothing is recorded if spans are not
+//! collected.
 
 use proto_cri::v1;
 use runtime_pod::Pods;
@@ -7,7 +8,7 @@ use tracing::Span;
 
 use crate::traced;
 
-/// A pod that is asked for.
+/// A pod to be created.
 pub(crate) fn new_pod(spec: &PodSpec) {
     if let Some(call) = traced::current() {
         call.record("podvisor.handler", &*spec.runtime_handler);
@@ -15,7 +16,7 @@ pub(crate) fn new_pod(spec: &PodSpec) {
     }
 }
 
-/// A pod that is asked for, as another runtime gets it.
+/// A pod to be created by another runtime.
 pub(crate) fn pod_elsewhere(request: &v1::RunPodSandboxRequest) {
     let metadata = request.config.as_ref().and_then(|config| config.metadata.as_ref());
     if let (Some(call), Some(metadata)) = (traced::current(), metadata) {
@@ -45,7 +46,7 @@ pub(crate) fn pod(pods: &Pods, id: &str) {
     }
 }
 
-/// A container that is asked for.
+/// A container to be created.
 pub(crate) fn new_container(spec: &ContainerSpec) {
     if let Some(call) = traced::current() {
         note_container(&call, spec);
@@ -74,7 +75,7 @@ pub(crate) fn container(pods: &Pods, id: &str) {
     }
 }
 
-/// An image by whichever name.
+/// An image by any of its names.
 pub(crate) fn image(name: &str) {
     if let Some(call) = traced::current() {
         call.record("container.image.name", name);

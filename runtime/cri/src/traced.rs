@@ -1,8 +1,9 @@
-//! The span of each call: named by the method, below the caller's span, with the gRPC code it ended with. Steps of a call are
-//! below it; its subject is added by `subject.rs`. The lines of the log that are written meanwhile have a span of their own, with
-//! the method's name, the call's number, and the ids that the call is about, once they are known.
+//! The span of each call: named by the method, below the caller's span, with the final gRPC code. A call's
+//! steps are below it, and `subject.rs` adds its subject. Log lines written during the call have their own
+//! span. It has the method's name, the call's number, and the ids of the call's subject once they are known.
 //!
-//! Names and attributes are those of OpenTelemetry's conventions for RPC ("Semantic conventions for gRPC") and for Kubernetes.
+//! Names and attributes are those of OpenTelemetry's conventions for RPC ("Semantic conventions for gRPC")
+//! and for Kubernetes.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,26 +17,26 @@ use tower::Service;
 use tracing::field::Empty;
 use tracing::{Instrument, Span, error_span};
 
-/// The packages whose calls are known.
+/// The packages of known calls.
 const PACKAGES: [&str; 2] = ["runtime.v1.", "runtime.v1alpha2."];
 
-/// Longest name of a method, in bytes. The longest of CRI's has 24; what is longer is no method.
+/// Longest name of a method, in bytes. The longest of CRI's has 24; longer names are no methods.
 const METHOD_BYTES_MAX: usize = 64;
 
-/// Number of the next call, by which the log's lines of one call are found.
+/// Number of the next call. It identifies the log lines of one call.
 static CALLS: AtomicU64 = AtomicU64::new(1);
 
 tokio::task_local! {
-    /// The span of the call that this task answers.
+    /// The span of the call answered by this task.
     static CALL: Span;
 }
 
-/// The span of the call that this task answers, where somebody takes it.
+/// The span of the call answered by this task, if spans are collected.
 pub(crate) fn current() -> Option<Span> {
     CALL.try_with(Span::clone).ok().filter(|span| !span.is_disabled())
 }
 
-/// The services behind it, each call in its span.
+/// Wraps the services. Each call is in its span.
 #[derive(Clone, Debug)]
 pub(crate) struct Traced<S>(pub(crate) S);
 
@@ -59,7 +60,7 @@ where
         };
         let span = of_call(service, rpc);
         runtime_traces::adopt(&span, request.headers());
-        // The level is that of errors, so that a line has its call at whatever level the log is.
+        // The level is that of errors, so that a log line has its call at every log level.
         let number = CALLS.fetch_add(1, Ordering::Relaxed);
         let log = error_span!("cri", rpc, call = number, pod = Empty, container = Empty);
         let mut end = CallEnd { span: span.clone(), is_answered: false };
@@ -75,7 +76,7 @@ where
     }
 }
 
-/// Service and method of a path, where they are CRI's.
+/// Service and method of a CRI path. `None` for other paths.
 fn method(path: &str) -> Option<(&str, &str)> {
     let (service, rpc) = path.strip_prefix('/')?.split_once('/')?;
     let service_name = PACKAGES.iter().find_map(|package| service.strip_prefix(package))?;
@@ -107,7 +108,7 @@ fn of_call(service: &str, rpc: &str) -> Span {
     )
 }
 
-/// Notes how the call ended, also where its caller went away.
+/// Records how the call ended, even if its caller disconnected.
 struct CallEnd {
     span: Span,
     is_answered: bool,
@@ -119,7 +120,7 @@ impl CallEnd {
         if self.span.is_disabled() {
             return;
         }
-        // An answer has its code behind its message, and only errors have one before.
+        // An answer has its code after its message. Only errors have one before.
         let status = Status::from_header_map(headers);
         let (code, message) =
             status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
@@ -138,7 +139,8 @@ impl Drop for CallEnd {
     }
 }
 
-/// Whether a server's span with this code has failed (the conventions' table for gRPC). All other codes say that the caller was wrong.
+/// Returns true if a server's span with this code has failed (the conventions' table for gRPC). All other
+/// codes mean a caller's error.
 fn is_fault(code: Code) -> bool {
     matches!(
         code,
@@ -151,8 +153,8 @@ fn is_fault(code: Code) -> bool {
     )
 }
 
-/// A call to the upstream, in a span of its own below the call's. The request names that span as its parent from then on; outside
-/// of calls, and where nobody takes spans, the request stays as it is.
+/// A call to the upstream, in its own span below the call's. The request then names this span as its parent.
+/// Outside of calls, and if spans are not collected, the request stays unchanged.
 pub(crate) fn onward(path: &str, headers: &mut HeaderMap) -> Span {
     let Some((service, rpc)) = current().and_then(|_| method(path)) else { return Span::none() };
     let span = span!(
@@ -168,7 +170,7 @@ pub(crate) fn onward(path: &str, headers: &mut HeaderMap) -> Span {
     span
 }
 
-/// Notes how a call to the upstream ended: for the side that called, each error is a failure.
+/// Records how a call to the upstream ended. For the calling side, each error is a failure.
 pub(crate) fn onward_ended<T>(span: &Span, answer: &Result<T, Status>) {
     match answer {
         Ok(_) => {

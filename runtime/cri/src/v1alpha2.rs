@@ -1,5 +1,5 @@
 //! CRI v1alpha2 on the same socket, for kubelets up to 1.25: v1's answers, call by call. The messages are
-//! v1's own types; what v1alpha2 does not have, the generated server refuses as unimplemented.
+//! v1's own types. The generated server refuses RPCs missing in v1alpha2 as unimplemented.
 
 use proto_cri::v1::image_service_server::ImageService;
 use proto_cri::v1::runtime_service_server::RuntimeService;
