@@ -1,4 +1,4 @@
-//! The directories as an operator and drivers fill them, in order and with everything that can be wrong with them.
+//! The directories as filled by an operator and drivers, in order and with every possible error.
 
 #![allow(clippy::unwrap_used)]
 
@@ -40,7 +40,7 @@ impl Node {
         self.registry().resolve(&names.iter().map(|name| name.parse().unwrap()).collect::<Vec<DeviceName>>())
     }
 
-    /// The variables that the named devices set, in order.
+    /// The variables set by the named devices, in order.
     fn env(&self, names: &[&str]) -> Result<Vec<String>, String> {
         let resolved = self.resolve(names).map_err(|error| error.to_string())?;
         let pairs = resolved.into_iter().flat_map(|(_, edits)| edits.env);
@@ -54,7 +54,7 @@ impl Node {
     }
 }
 
-/// A file whose devices each set a variable, and which sets one for all.
+/// A file with one variable for each device, and one for all.
 fn file(kind: &str, all: &str, devices: &[(&str, &str)]) -> String {
     let devices = devices
         .iter()
@@ -141,12 +141,12 @@ fn a_file_with_errors_disturbs_nobody_but_who_asks_for_what_it_may_define() {
     node.write("etc/good.json", &file("v.com/a", "ALL=a", &[("x", "1")]));
     node.write("etc/kind.json", r#"{"cdiVersion":"0.6.0","kind":"v.com/b","devices":[],"gpu":1}"#);
     assert_eq!(node.env(&["v.com/a=x"]).unwrap(), ["ALL=a", "x=1"]);
-    // Of the broken file the kind can be read, so it concerns that kind alone.
+    // The broken file's kind is readable, so it only affects that kind.
     let other = node.env(&["v.com/a=y"]).unwrap_err();
     assert!(!other.contains("kind.json"), "{other}");
     let concerned = node.env(&["v.com/b=x"]).unwrap_err();
     assert!(concerned.contains("etc/kind.json: unknown field `gpu`"), "{concerned}");
-    // A file of which nothing can be read may be about anything.
+    // An unreadable file may affect any kind.
     node.write("etc/torn.yaml", "kind: [");
     let other = node.env(&["v.com/a=y"]).unwrap_err();
     assert!(other.contains("etc/torn.yaml: ") && !other.contains("kind.json"), "{other}");
@@ -169,7 +169,7 @@ fn many_faults_are_counted_in_a_message_and_listed_in_full_elsewhere() {
 #[test]
 fn what_is_no_regular_file_is_never_opened() {
     let node = Node::new();
-    // A FIFO that is opened waits for ever, and /dev/zero never ends.
+    // Opening a FIFO waits for ever, and /dev/zero never ends.
     mknodat(CWD, node.path("etc/pipe.json"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
     symlink("/dev/zero", node.path("etc/zero.yaml")).unwrap();
     symlink(node.path("run"), node.path("etc/linked.json")).unwrap();
@@ -211,7 +211,7 @@ fn what_may_not_be_read_is_a_fault() {
     let readable = File::open(node.path("etc/x.json")).is_ok();
     assert_eq!(node.env(&["v.com/a=x"]).is_ok(), readable);
     assert_eq!(node.faults().is_empty(), readable);
-    // A directory that is a file cannot be read by anybody.
+    // A file in place of a directory cannot be read.
     let registry = Registry::new(vec![node.path("etc/x.json"), node.path("run")]);
     let error = registry.resolve(&["v.com/a=x".parse().unwrap()]).unwrap_err().to_string();
     assert!(error.contains("etc/x.json: Not a directory"), "{error}");

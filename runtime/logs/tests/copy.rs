@@ -32,7 +32,7 @@ async fn copy_all(input: &[u8], stream: LogStream, log: &LogFile) -> Vec<u64> {
     acknowledged
 }
 
-/// The stream, flag and content of each line; fails on one that is not a whole CRI line.
+/// The stream, flag and content of each line. Fails on an invalid CRI line.
 fn lines(path: &Path) -> Vec<(String, String, String)> {
     let text = fs::read_to_string(path).unwrap();
     assert!(text.is_empty() || text.ends_with('\n'), "the log ends within a line");

@@ -1,4 +1,4 @@
-//! Plugins over real sockets: those that connect and one that is started, with a runtime that only has pods on paper.
+//! Plugins over real sockets: connecting ones and a started one, with a runtime of fake pods.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use tokio::net::UnixStream;
 
 use self::plugin::{Answers, TestPlugin};
 
-/// A runtime with pods on paper, which notes the updates that it is asked for.
+/// A runtime with fake pods. It records the requested updates.
 #[derive(Debug, Default)]
 struct Paper {
     known: Mutex<Known>,
@@ -49,7 +49,7 @@ struct World {
     plugins: Plugins,
 }
 
-/// A time-out that only a plugin that hangs reaches.
+/// A timeout reached only by a hanging plugin.
 const LONG: Duration = Duration::from_secs(60);
 
 impl World {
@@ -184,7 +184,7 @@ async fn a_plugin_that_hangs_is_dropped_after_the_time_of_one_answer() {
     world.plugins.begin().create(creation()).await.unwrap();
     hanging.closed().await;
     assert_eq!(other.heard(), ["CreateContainer"]);
-    // A stop waits for nobody who is gone, and for a plugin that hangs not longer than for one answer.
+    // A stop does not wait for missing plugins, and for a hanging plugin only as long as for one answer.
     let again = world.plugin("10-again", hangs(&[STOP_POD_SANDBOX])).await;
     world.plugins.notice_first(Occurrence::of_pod(STOP_POD_SANDBOX, pod())).await;
     again.closed().await;
@@ -221,7 +221,7 @@ async fn a_plugin_that_does_not_register_or_has_a_bad_name_is_closed() {
 #[tokio::test]
 async fn a_container_that_is_created_while_a_plugin_joins_is_not_lost() {
     let world = World::new().await;
-    // Under way since before the plugin came, and seen by nobody yet.
+    // In progress since before the plugin came, and not yet visible.
     let flight = world.plugins.begin();
     let socket = world.dir.path().join("nri.sock");
     let plugin = TestPlugin::connect(&socket, "10-a", Answers::default()).await;
@@ -229,7 +229,7 @@ async fn a_container_that_is_created_while_a_plugin_joins_is_not_lost() {
     while world.plugins.is_alone() {
         tokio::task::yield_now().await;
     }
-    // One that begins now is asked about, after all that there is.
+    // The plugin is asked about an operation begun now, after it has the existing pods and containers.
     let later = tokio::spawn({
         let plugins = world.plugins.clone();
         async move { plugins.begin().create(creation()).await }
@@ -292,7 +292,7 @@ async fn a_plugin_of_an_older_version_hears_of_events_as_changes_of_state() {
     assert_eq!(plugin.heard(), ["StateChange RUN_POD_SANDBOX"]);
 }
 
-/// The plugin of the next test, in a process of its own; nothing where nobody has started it as such.
+/// The plugin of the next test, in its own process. It does nothing unless started as such.
 #[tokio::test]
 async fn a_plugin_that_was_started() {
     if std::env::var(SOCKET_VARIABLE).is_err() {

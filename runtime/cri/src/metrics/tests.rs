@@ -1,4 +1,4 @@
-//! That descriptors and values go together.
+//! Descriptors and values match.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -28,7 +28,7 @@ fn container() -> ContainerView {
     }
 }
 
-/// A guest that reports everything.
+/// A guest with all values.
 fn busy() -> GuestUsage {
     let pressure = || Some(Pressure::default());
     let usage = ContainerUsage {
@@ -67,7 +67,7 @@ fn every_metric_has_a_help_and_a_name_of_its_own() {
     let names: HashSet<_> = descriptors.iter().map(|one| one.name.as_str()).collect();
     assert_eq!(names.len(), descriptors.len());
     assert!(descriptors.iter().all(|one| !one.help.is_empty() && one.label_keys.len() >= LABELS.len()));
-    // The metrics of cAdvisor on Linux, less the one that cgroup v2 lacks.
+    // The metrics of cAdvisor on Linux, except one missing in cgroup v2.
     assert_eq!(names.len(), 55);
 }
 

@@ -14,7 +14,7 @@ fn request(path: &str) -> Request<()> {
     Request::builder().uri(path).header("traceparent", PARENT).body(()).unwrap()
 }
 
-/// Makes a call that a service answers with this status.
+/// Makes a call to a service answering with this status.
 async fn call(path: &str, answer: impl FnOnce() -> Result<(), Status> + Send + Clone + 'static) {
     let mut services = Traced(service_fn(move |_: Request<()>| {
         let answer = answer.clone();

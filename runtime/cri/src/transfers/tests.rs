@@ -46,7 +46,7 @@ impl Served {
         self.client.pull(request).await.map(tonic::Response::into_inner)
     }
 
-    /// An import, and the side that sends its archive.
+    /// An import, and the sender of its archive.
     async fn import(&mut self, name: &str) -> (mpsc::Sender<ImportRequest>, Streaming<Progress>) {
         let (sender, requests) = mpsc::channel(4);
         sender.send(request(Part::Begin(Begin { name: name.to_owned() }))).await.unwrap();

@@ -1,4 +1,4 @@
-//! Questions that the kubelet asks a registered plugin.
+//! The kubelet's requests to a registered plugin.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Lists of the devices that can be used, as the kubelet gets them.
+//! Lists of the usable devices, as received by the kubelet.
 
 use std::time::Duration;
 
@@ -64,7 +64,7 @@ async fn while_memory_is_short_a_kubelet_that_restarts_finds_the_devices_of_its_
     let expected = [0, 1, 2, 3].map(|number| (format!("vm-{number}"), healthy(number).to_owned()));
     assert_eq!(kubelet.list().await.unwrap(), expected);
     assert!(not_soon(kubelet.list()).await);
-    // Without KVM nothing is left of that.
+    // Without KVM none of them is left.
     node.hardware.set_broken("no KVM");
     kubelet.list_with_healthy(&[]).await;
 }
@@ -85,7 +85,7 @@ async fn while_memory_is_short_and_nobody_says_who_holds_devices_all_are_unhealt
 async fn a_kubelet_that_hangs_over_its_pods_keeps_no_look_waiting() {
     let mut node = Node::new();
     node.tuning.look_deadline = Duration::from_millis(20);
-    // A socket that nobody accepts on.
+    // A socket without an accepting server.
     let _silent = std::os::unix::net::UnixListener::bind(node.pod_resources()).unwrap();
     node.start();
     let mut kubelet = Kubelet::start(&node.directory(), Manner::Takes);

@@ -1,5 +1,6 @@
-//! A kubelet's side of v1beta1, in the order of Kubernetes' own (pkg/kubelet/cm/devicemanager): it removes the sockets that it
-//! finds, and within a registration connects to the plugin and asks for its options; then it watches the list.
+//! A kubelet's side of v1beta1, in the order of Kubernetes' own (pkg/kubelet/cm/devicemanager). It removes
+//! existing sockets. Within a registration it connects to the plugin and asks for its options. Then it
+//! watches the list.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -29,7 +30,7 @@ pub(super) enum Manner {
     Hangs,
 }
 
-/// A registration, with what the plugin then says of itself.
+/// A registration, with the plugin's options.
 #[derive(Debug)]
 pub(super) struct Registered {
     pub(super) request: RegisterRequest,
@@ -80,7 +81,7 @@ impl Registration for Side {
     }
 }
 
-/// Watches the list to its end, which is `None`.
+/// Watches the list to its end, sent as `None`.
 async fn watch(mut plugin: DevicePluginClient<Channel>, lists: mpsc::UnboundedSender<Option<Vec<Device>>>) {
     if let Ok(stream) = plugin.list_and_watch(Empty {}).await {
         let mut stream = stream.into_inner();
@@ -92,7 +93,7 @@ async fn watch(mut plugin: DevicePluginClient<Channel>, lists: mpsc::UnboundedSe
 }
 
 impl Kubelet {
-    /// Starts in this directory, which it makes where it is missing.
+    /// Starts in this directory, and creates it if it is missing.
     pub(super) fn start(directory: &Path, manner: Manner) -> Kubelet {
         let listener = listen(directory);
         let (registered_to, registered) = mpsc::unbounded_channel();
@@ -121,12 +122,12 @@ impl Kubelet {
         }
     }
 
-    /// Changes what becomes of registrations from now on.
+    /// Changes the handling of later registrations.
     pub(super) fn set_manner(&self, manner: Manner) {
         *self.side.manner.lock().unwrap() = manner;
     }
 
-    /// Stops watching, as for a connection that broke.
+    /// Stops watching, like a broken connection.
     pub(super) fn look_away(&self) {
         for watching in self.side.watching.lock().unwrap().drain(..) {
             watching.abort();

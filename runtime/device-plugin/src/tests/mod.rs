@@ -1,4 +1,4 @@
-//! Tests of the plugin against kubelets that are nothing but their side of the device plugin API.
+//! Tests of the plugin against kubelets reduced to their side of the device plugin API.
 
 mod allocation;
 mod health;

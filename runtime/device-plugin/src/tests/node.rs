@@ -1,4 +1,5 @@
-//! A node with a plugin on it: a directory for the kubelet, a KVM and a memory that the test sets, and the plugin's task.
+//! A node with a plugin: a directory for the kubelet, a KVM and a memory set by the test, and the plugin's
+//! task.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -14,10 +15,10 @@ use crate::socket::NAME;
 use crate::tuning::Tuning;
 use crate::{Config, PluginError};
 
-/// How long a test waits for what must come. Far longer than anything takes.
+/// How long a test waits for an expected event. Far longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A time in which something that must not come would have come, most likely.
+/// How long a test waits for an event not to happen. Most likely it would have happened by then.
 const MOMENT: Duration = Duration::from_millis(100);
 
 /// Memory in bytes of one more VM on the test's node.
@@ -28,7 +29,7 @@ pub(super) const VM_BYTES: u64 = 300 << 20;
 pub(super) struct Hardware(Arc<Mutex<Result<u64, String>>>);
 
 impl Hardware {
-    /// Sets the available memory of a node whose KVM works.
+    /// Sets the available memory of a node with a working KVM.
     pub(super) fn set_available(&self, bytes: u64) {
         *self.0.lock().unwrap() = Ok(bytes);
     }
@@ -50,7 +51,7 @@ impl Probe for Hardware {
     }
 }
 
-/// A node, and the plugin that runs there.
+/// A node, and its running plugin.
 pub(super) struct Node {
     dir: TempDir,
     pub(super) hardware: Hardware,
@@ -61,7 +62,8 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// A node with the kubelet's directory and no plugin. Waits that a test does not shorten do not end within it.
+    /// A node with the kubelet's directory and no plugin. Timeouts not shortened by a test do not end within
+    /// it.
     pub(super) fn new() -> Node {
         let hour = Duration::from_secs(3600);
         let node = Node {
@@ -88,7 +90,7 @@ impl Node {
         node
     }
 
-    /// A node whose plugin runs.
+    /// A node with a running plugin.
     pub(super) fn with_plugin() -> Node {
         let mut node = Node::new();
         node.start();
@@ -120,7 +122,7 @@ impl Node {
         let _ = plugin.await;
     }
 
-    /// The configuration that the plugin is started with.
+    /// The plugin's configuration at its start.
     pub(super) fn config(&self) -> Config {
         Config {
             directory: self.directory(),
@@ -147,7 +149,7 @@ impl Node {
     }
 }
 
-/// Waits for what must come.
+/// Waits for an expected event.
 pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("it came in time")
 }

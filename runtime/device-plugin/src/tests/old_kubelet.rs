@@ -1,5 +1,5 @@
-//! The kubelets of 1.8 and 1.9, made from the interface files of their time: they answer a registration at once, connect to the
-//! plugin after that, and know no options. Each takes its own version alone.
+//! The kubelets of 1.8 and 1.9, generated from the interface files of their time. They answer a registration
+//! at once, connect to the plugin after that, and know no options. Each accepts only its own version.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ macro_rules! old_kubelet {
                 }
             }
 
-            /// Starts the kubelet; the channel has the socket of each plugin that it takes.
+            /// Starts the kubelet. The channel receives the socket of each accepted plugin.
             pub(super) fn start(directory: &Path) -> mpsc::UnboundedReceiver<PathBuf> {
                 let (sender, receiver) = mpsc::unbounded_channel();
                 let incoming = UnixListenerStream::new(super::listen(directory));

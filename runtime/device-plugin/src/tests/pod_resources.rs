@@ -1,4 +1,4 @@
-//! The kubelet's pod-resources socket, with pods that the test sets.
+//! The kubelet's pod-resources socket, with pods set by the test.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-/// Ids of devices that pods hold, one pod for each; `None` for a kubelet that does not say.
+/// Ids of devices held by pods, one pod for each. `None` for a kubelet without this list.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pods(Arc<Mutex<Option<Vec<String>>>>);
 
@@ -29,7 +29,7 @@ impl Pods {
         pods
     }
 
-    /// Sets which devices pods hold.
+    /// Sets the devices held by pods.
     pub(super) fn set(&self, ids: &[&str]) {
         *self.0.lock().unwrap() = Some(ids.iter().map(|id| (*id).to_owned()).collect());
     }

@@ -7,7 +7,7 @@ use super::node::{Node, not_soon, soon, until};
 use crate::PluginError;
 use crate::register::OPTIONS;
 
-/// Short, for what a test waits out.
+/// Short, for delays a test waits out.
 const SHORT: Duration = Duration::from_millis(20);
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn a_kubelet_that_hangs_in_a_registration_is_given_up_and_asked_again() {
     let mut kubelet = Kubelet::start(&node.directory(), Manner::Hangs);
     kubelet.registered().await;
     kubelet.registered().await;
-    // The other deadline is for a kubelet that answers.
+    // The other deadline is for a responsive kubelet.
     assert!(node.stop().await.is_ok());
     node.tuning.register_deadline = Duration::from_secs(60);
     kubelet.set_manner(Manner::Takes);

@@ -1,4 +1,4 @@
-//! Ends of a registration or of a plugin, and what becomes of both.
+//! Restarts of a kubelet or of a plugin, and their effect on the registration.
 
 use std::fs;
 use std::os::unix::net::UnixListener;

@@ -1,4 +1,4 @@
-//! A plugin of a test: it notes what it hears, and answers as the test wants.
+//! A plugin for tests: it records its events, and answers as the test requires.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,7 +24,7 @@ pub(crate) struct Answers {
     pub(crate) validate: ValidateContainerAdjustmentResponse,
     /// Whether it never answers to an event.
     pub(crate) hangs: bool,
-    /// Whether it has no RPCs for what it only hears of.
+    /// True if it lacks the RPCs for events without answers.
     pub(crate) is_old: bool,
 }
 
@@ -41,7 +41,7 @@ impl Default for Answers {
     }
 }
 
-/// What a plugin has heard.
+/// The events received by a plugin.
 #[derive(Clone, Debug, Default)]
 struct Heard {
     configuration: Option<ConfigureRequest>,
@@ -65,7 +65,7 @@ pub(crate) struct TestPlugin {
 }
 
 impl TestPlugin {
-    /// Connects and registers; how that ends, the plugin learns as any other.
+    /// Connects and registers. The plugin learns the outcome like any other.
     pub(crate) async fn connect(socket: &Path, name: &str, answers: Answers) -> TestPlugin {
         let plugin = TestPlugin::serve(socket, answers).await;
         let (index, name) = name.split_once('-').unwrap();
@@ -74,12 +74,12 @@ impl TestPlugin {
             plugin_idx: index.into(),
             ..Default::default()
         };
-        // A runtime that closes the connection at once may be faster than its answer.
+        // A runtime closing the connection at once may be faster than its answer.
         let _ = plugin.runtime.register_plugin(context::Context::default(), &request).await;
         plugin
     }
 
-    /// Serves at the other end of a stream that it was started with.
+    /// Serves at the other end of the stream given at its start.
     pub(crate) async fn started(stream: UnixStream, answers: Answers) -> TestPlugin {
         let plugin = TestPlugin::over(stream, answers).await;
         let _ =

@@ -1,4 +1,4 @@
-//! Volumes that images declare, in containers' plans.
+//! Volumes declared by images, in containers' plans.
 
 use std::path::Path;
 

@@ -1,11 +1,12 @@
-//! The overhead of pods, as a RuntimeClass has it: enough for every pod up to its size, by the daemon's own reckoning.
+//! The overhead of pods for a RuntimeClass: enough for every pod up to its size, by the daemon's own
+//! calculation.
 
 use proptest::prelude::*;
 use runtime_spec::{HandlerConfig, MEMORY_GRAIN, PodSpec, Resources, Shortage, VmCost, VmCosts};
 
 const MIB: u64 = 1 << 20;
 
-/// The memory that is missing in the cgroup that the kubelet makes for a pod of a class with this overhead, in MiB.
+/// The shortage in the cgroup made by the kubelet for a pod of a class with this overhead, in MiB.
 fn missing_mib(limit: u64, overhead: u64) -> u64 {
     let bytes = |bytes: u64| {
         let memory_limit_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -50,7 +51,7 @@ proptest! {
     #[test]
     fn an_overhead_is_no_more_than_rounding_above_what_its_size_needs(size in (1_u64 << 30)..(64 << 30)) {
         let overhead = VmCosts::COUNTED.overhead(size).total_bytes();
-        // A VM's memory comes in grains, and the overhead adds one for pods that are rounded up further.
+        // A VM's memory comes in grains, and the overhead adds one for pods rounded up further.
         let less = overhead - 2 * (MEMORY_GRAIN + MIB);
         prop_assert!(missing_mib(size, less) > 0, "{} is enough for {}", less, size);
     }

@@ -1,4 +1,4 @@
-//! Specs that are refused, by the field's name, and specs that pass.
+//! Refused specs, by the field's name, and accepted ones.
 
 use runtime_spec::{
     ContainerSecurity, ContainerSpec, Device, Dns, Hugepages, IdMapping, Mount, MountPropagation,

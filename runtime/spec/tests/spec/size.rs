@@ -58,8 +58,8 @@ fn with_images(pod: &PodSpec, images: u64) -> u64 {
     Ledger::draw(&bounds(pod), resources, overhead, images * MIB, []).size.memory_bytes / MIB
 }
 
-/// Bytes that page structures take in a VM of `size` that booted with `boot` (of less than 64 GiB): 1/64 of what is
-/// there at boot, and of each whole block that is added.
+/// Bytes of page structures in a VM of `size` booted with `boot` (of less than 64 GiB): 1/64 of the boot
+/// memory, and of each whole block added.
 fn structs(boot: u64, size: u64) -> u64 {
     size.min(boot).div_ceil(64) + size.saturating_sub(boot).div_ceil(128 * MIB) * 2 * MIB
 }
@@ -145,7 +145,7 @@ fn vcpus_follow_quotas_where_all_have_one() {
 fn page_structures_of_images_beyond_the_overheads_are_added() {
     let limited = pod(200 << 20, 30 << 20, 0);
     assert_eq!([0, 100, 512].map(|images| with_images(&limited, images)), [234; 3]);
-    // 56 MiB of structures; 2 MiB more for those of the block that is added.
+    // 56 MiB of structures; 2 MiB more for those of the added block.
     assert_eq!(with_images(&limited, 4096), 292);
     // Images alone take no pod beyond its handler's bound, nor are they refused.
     assert_eq!(with_images(&limited, 4096 * 1024), 2048);
@@ -162,7 +162,7 @@ fn a_vm_is_no_larger_than_its_pods_cgroup_allows() {
     assert_eq!(shortage(332), None);
     let short = shortage(256).unwrap();
     assert_eq!((short.vm_bytes / MIB, short.needed_bytes / MIB, short.missing_mib()), (314, 331, 76));
-    // An overhead that has room for more than the guest's is no shortage.
+    // An overhead with room for more than the guest's is no shortage.
     let roomy = PodSpec {
         overhead: Some(Resources { memory_limit_bytes: 80 << 20, ..Resources::default() }),
         ..pod.clone()
@@ -210,8 +210,8 @@ proptest! {
         prop_assert!(ledger.size.vcpus <= bounds.most.vcpus);
     }
 
-    /// The page structures of any VM and its images leave the containers and the guest what is
-    /// theirs, and no grain of memory is there for nothing.
+    /// The page structures of any VM and its images leave the containers' and the guest's memory intact, and
+    /// no grain of memory is wasted.
     #[test]
     fn page_structures_take_nothing_from_containers(
         limit in 0u64..8192, overhead in 1u64..512, container in 0u64..8192, images in 0u64..65536, odd in 0u64..MIB,
@@ -233,7 +233,7 @@ proptest! {
         prop_assert!(left(size - MEMORY_GRAIN) < wanted || size <= 64 * MIB, "{size} for {wanted}");
     }
 
-    /// VM and VMM fit into any cgroup, unless no VM does, and nothing that fits is left out.
+    /// VM and VMM fit into any cgroup, unless no VM does, and the VM is the largest that fits.
     #[test]
     fn a_vm_fits_into_its_pods_cgroup(limit in 0i64..8192, container in 0i64..8192, room in 0u64..16384) {
         let pod = pod(limit << 20, 0, 0);

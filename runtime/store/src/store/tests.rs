@@ -1,4 +1,4 @@
-//! The store on a disk that takes everything, and on one that does not.
+//! The store on a working disk, and on a failing one.
 
 use std::io;
 use std::sync::atomic::AtomicUsize;
@@ -22,12 +22,12 @@ fn set_version(path: &Path, version: u64) {
     transaction.commit().unwrap();
 }
 
-/// A disk that can be full (nothing can be written, or files cannot grow), or frozen (no write comes to its end).
+/// A disk that may be full (no write succeeds, or files cannot grow), or frozen (no write ends).
 #[derive(Clone, Debug, Default)]
 struct FullDisk {
     full: Arc<AtomicBool>,
     ungrowing: Arc<AtomicBool>,
-    /// Syncs that were asked for.
+    /// Number of requested syncs.
     syncs: Arc<AtomicUsize>,
     /// Held while the disk is frozen.
     frozen: Arc<Mutex<()>>,

@@ -94,7 +94,7 @@ async fn a_client_that_goes_away_is_seen_by_the_command() {
     seen.await.unwrap();
 }
 
-/// A command that reports when its client has gone.
+/// A command reporting its client's end.
 pub(crate) struct Watch(pub(crate) tokio::sync::oneshot::Sender<()>);
 
 #[async_trait::async_trait]
@@ -130,7 +130,7 @@ async fn a_client_that_goes_away_is_seen_though_its_input_is_not_taken() {
             }
             Ok::<(), Elapsed>(())
         };
-        // A runtime of its own, whose end closes the client's connection with what waits to be sent.
+        // A separate runtime. Its end closes the client's connection with unsent bytes.
         let client = tokio::task::spawn_blocking(move || {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             runtime.block_on(sending).unwrap_err();
@@ -140,13 +140,13 @@ async fn a_client_that_goes_away_is_seen_though_its_input_is_not_taken() {
     }
 }
 
-/// Returns an error where sending stands still. The caller must leave the server's output unread, which makes the
-/// client's close a reset: an end in order would wait behind the bytes that the server does not take.
+/// Returns an error if sending is stuck. The caller must leave the server's output unread, so that the
+/// client's close is a reset. An orderly end would wait behind the bytes not taken by the server.
 pub(crate) async fn stuck<F: Future>(sending: F) -> Result<F::Output, Elapsed> {
     tokio::time::timeout(Duration::from_millis(500), sending).await
 }
 
-/// A command that takes no input, and reports when its client has gone.
+/// A command without input. It reports its client's end.
 pub(crate) struct TakesNothing(pub(crate) tokio::sync::oneshot::Sender<()>);
 
 #[async_trait::async_trait]

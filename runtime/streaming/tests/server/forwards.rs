@@ -15,7 +15,7 @@ async fn connect(sender: &mut Sender, request: &str, port: &str) -> (u32, u32) {
     (error, sender.open(&headers("data")).await.unwrap())
 }
 
-/// Returns the bytes of each stream, and the streams that were reset, once `ends` streams have ended or been reset.
+/// Returns the bytes of each stream, and the reset streams, once `ends` streams have ended or been reset.
 async fn collect(receiver: &mut Receiver, ends: usize) -> (HashMap<u32, Vec<u8>>, Vec<u32>) {
     let (mut said, mut resets, mut ended) = (HashMap::new(), Vec::new(), 0);
     while ended < ends {
@@ -112,7 +112,7 @@ async fn a_client_that_goes_away_is_seen_though_a_pod_takes_nothing() {
     assert_eq!(gone.recv().await, None);
 }
 
-/// A pod that sends "hello" and no more, and then waits for the client's end.
+/// A pod that sends only "hello", and then waits for the client's end.
 struct Hello;
 
 #[async_trait::async_trait]

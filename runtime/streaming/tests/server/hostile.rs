@@ -37,7 +37,7 @@ pub(crate) async fn is_dropped(mut connection: TcpStream) {
     let _ = connection.read_to_end(&mut rest).await;
 }
 
-/// Returns the status with which the server ends a session before its command starts.
+/// Returns the server's final status for a session ended before its command starts.
 async fn final_status(mut client: Client) -> serde_json::Value {
     let mut said = Vec::new();
     while let Ok(Some(event)) = client.receiver.next().await {
@@ -59,7 +59,7 @@ async fn serves(server: &Server) {
 async fn broken_frames_end_their_own_connection_only() {
     let server = server().await;
     let frames: [&[u8]; 6] = [
-        // Version 2, a control frame of 16 MiB, an even stream, a block that is no zlib, and noise.
+        // Version 2, a control frame of 16 MiB, an even stream, an invalid zlib block, and noise.
         &[0x80, 2, 0, 1, 0, 0, 0, 0],
         &[0x80, 3, 0, 1, 0, 0xff, 0xff, 0xff],
         &[0x80, 3, 0, 1, 0, 0, 0, 10, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0],
@@ -131,7 +131,7 @@ async fn a_websocket_frame_of_a_gibibyte_is_refused_before_it_is_read() {
     serves(&server).await;
 }
 
-/// A client that came before the hostile one, and must be served afterwards.
+/// A client connected before the hostile one. It must be served afterwards.
 struct Bystander(Client);
 
 impl Bystander {
@@ -149,7 +149,7 @@ impl Bystander {
 #[tokio::test]
 async fn half_open_connections_make_room_for_honest_clients() {
     const SILENT: usize = 3000;
-    /// Silent connections that the server keeps, and room.
+    /// Silent connections kept by the server, and room.
     const KEPT_MAX: usize = 300;
     // Both ends of each are this process's.
     let mut files = getrlimit(Resource::Nofile);
@@ -161,7 +161,7 @@ async fn half_open_connections_make_room_for_honest_clients() {
     let mut silent = Vec::new();
     for number in 0..SILENT {
         let mut connection = TcpStream::connect(host(&url)).await.unwrap();
-        // Some send the start of a request, which must not keep them.
+        // Some send the start of a request. They must not be kept either.
         if number % 2 == 0 {
             connection.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
         }
@@ -201,7 +201,7 @@ async fn a_request_without_an_end_is_dropped() {
 async fn headers_that_would_be_long_end_their_own_session_only() {
     let server = server().await;
     let bystander = Bystander::of(&server).await;
-    // A block that is short and stands for a long one, and one that is too long itself.
+    // A short block with a long content, and an overlong one.
     for length in [1 << 20, 15 << 20] {
         let value = "x".repeat(length);
         let url = server.exec(ALL, Box::new(Echo(Outcome::Done))).unwrap();

@@ -1,4 +1,4 @@
-//! The server as its clients see it, with sessions that need no pods.
+//! The server in its clients' view, with sessions that need no pods.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 

@@ -63,7 +63,7 @@ impl Command for Flood {
     }
 }
 
-/// Writes this many numbers to stdout, from a socket, in pieces of which some must come in pipes.
+/// Writes this many numbers to stdout, from a socket, in pieces. Some of them must come in pipes.
 pub(crate) struct Count(pub(crate) u32);
 
 #[async_trait]
@@ -84,7 +84,7 @@ impl Command for Count {
     }
 }
 
-/// Port 80 echoes until the client's half-close and adds ", goodbye"; nobody listens on the others.
+/// Port 80 echoes until the client's half-close and adds ", goodbye". The others refuse connections.
 pub(crate) struct Ports;
 
 #[async_trait]
@@ -126,7 +126,7 @@ impl Client {
         self.sender.send(self.ids[name], text.into(), end).await.unwrap();
     }
 
-    /// Returns the bytes of each stream until the error stream ends, and the order in which the streams ended.
+    /// Returns the bytes of each stream until the error stream ends, and the order of the streams' ends.
     pub(crate) async fn collect(mut self) -> (HashMap<&'static str, Vec<u8>>, Vec<&'static str>) {
         let (mut said, mut ended) = (HashMap::new(), Vec::new());
         let names: HashMap<u32, &'static str> = self.ids.iter().map(|(name, id)| (*id, *name)).collect();

@@ -1,4 +1,4 @@
-//! The server behind TLS: the same sessions, and a certificate that changes under it.
+//! The server behind TLS: the same sessions, with a changing certificate.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::sessions::{ALL, Client, Echo, host};
 
 const NAMES: [&str; 4] = ["error", "stdin", "stdout", "stderr"];
 
-/// An authority, and the files of a server whose certificates it signs.
+/// An authority, and the files of a server with a certificate from it.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     directory: TempDir,
@@ -69,7 +69,7 @@ impl Authority {
         Server::start("127.0.0.1:0".parse().unwrap(), Some(self.tls())).await.unwrap()
     }
 
-    /// Returns the URL of an exec that echoes.
+    /// Returns the URL of an echoing exec.
     fn echo(&self, server: &Server) -> String {
         server.exec(ALL, Box::new(Echo(Outcome::Exited(0)))).unwrap()
     }
@@ -86,7 +86,7 @@ impl Authority {
         assert_eq!((&said["stdout"][..], &said["stderr"][..]), (&b"hello"[..], &b"done"[..]));
     }
 
-    /// Returns a connection after its handshake, in which the client offers these protocols.
+    /// Returns a connection after its handshake. The client offers these protocols.
     async fn greet(&self, url: &str, alpn: &[&[u8]]) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(self.file()).unwrap()).unwrap();
@@ -210,12 +210,12 @@ async fn an_unusable_new_certificate_leaves_the_old_one_in_use() {
     let (other, other_key) = authority.issue("127.0.0.1");
     let text = |text: &str| text.to_owned();
     for bad in [
-        // Of another pair: what is seen between the two writes of a rotation.
+        // Of another pair: the state between the two writes of a rotation.
         (other.clone(), old.1.clone()),
         (old.0.clone(), other_key.clone()),
         (text("nonsense"), old.1.clone()),
         (old.0.clone(), text("")),
-        // Clients dial the address, which these do not name.
+        // Clients dial the address, but these do not name it.
         authority.issue("10.0.0.1"),
         authority.issue("localhost"),
     ] {
@@ -270,7 +270,7 @@ async fn a_client_that_goes_away_is_seen_though_its_input_is_not_taken() {
     let (gone, seen) = tokio::sync::oneshot::channel();
     let url = server.exec(ALL, Box::new(TakesNothing(gone))).unwrap();
     let file = authority.file();
-    // A runtime of its own, whose end closes the client's connection with what waits to be sent.
+    // A separate runtime. Its end closes the client's connection with unsent bytes.
     let client = tokio::task::spawn_blocking(move || {
         let sending = async {
             let client = Client::trusting(Some(&file), &url, &NAMES).await;

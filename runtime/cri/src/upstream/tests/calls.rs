@@ -74,7 +74,7 @@ async fn an_id_that_neither_side_has_gets_the_answer_of_the_side_of_unnamed_pods
     let refused =
         world.runtime::<v1::PodSandboxStatusResponse>("PodSandboxStatus", &status).await.unwrap_err();
     assert_eq!((refused.code(), refused.message()), (Code::NotFound, "ours have none"));
-    // A pod that the upstream has listed is its own to answer for.
+    // A pod listed by the upstream is the upstream's to answer for.
     world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
     world.pods().await;
     let refused = world.runtime::<()>("StopPodSandbox", &stop("c1")).await.unwrap_err();
@@ -128,7 +128,7 @@ async fn a_status_has_both_sides_handlers_and_says_that_the_upstream_is_gone() {
     assert_eq!(answer.runtime_handlers.len(), 3);
 }
 
-/// Stops a pod of the upstream's, for a caller that traces.
+/// Stops a pod of the upstream, for a tracing caller.
 async fn stop_with_parent(world: &World, parent: &str) {
     let stop = v1::StopPodSandboxRequest { pod_sandbox_id: "c1".into() };
     let mut request = Request::new(Bytes::from(stop.encode_to_vec()));

@@ -1,4 +1,4 @@
-//! A runtime that is none: the services of a daemon, or an upstream on a socket.
+//! A fake runtime: the services of a daemon, or an upstream on a socket.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ use tower::{Service, service_fn};
 
 use super::super::raw::Raw;
 
-/// A runtime that answers each RPC with one message, or with an error; what was not given is unknown to it.
+/// A runtime with one message or error for each RPC. Others are unknown to it.
 #[derive(Clone, Default)]
 pub(super) struct Fake(Arc<Mutex<State>>);
 
@@ -25,10 +25,10 @@ pub(super) struct Fake(Arc<Mutex<State>>);
 struct State {
     answers: HashMap<String, Result<Bytes, Status>>,
     asked: Vec<(String, Bytes)>,
-    /// The `traceparent` of each call that had one.
+    /// The `traceparent` of each call with one.
     parents: Vec<String>,
     hangs: bool,
-    /// RPCs that are not answered.
+    /// RPCs without an answer.
     hanging: HashSet<String>,
     /// Streams break off after their message.
     breaks_off: bool,
@@ -73,7 +73,7 @@ impl Fake {
         state.asked.iter().filter(|(asked, _)| asked == rpc).map(|(_, message)| message.clone()).collect()
     }
 
-    /// The spans that calls have named as their parents.
+    /// The spans named by calls as their parents.
     pub(super) fn parents(&self) -> Vec<String> {
         self.0.lock().unwrap().parents.clone()
     }

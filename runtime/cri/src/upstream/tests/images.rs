@@ -53,7 +53,7 @@ async fn an_image_of_the_other_store_is_fetched_without_credentials_and_absent_w
     assert_eq!((pull.image.unwrap().image.as_str(), pull.auth), ("r/ours@sha256:1", None));
     assert!(!present().await, "the kubelet pulls with the pod's own credentials");
     assert!(world.theirs.asked("CreateContainer").is_empty());
-    // As the kubelet does then: for the pod, which the upstream has.
+    // Like the kubelet then: for the pod of the upstream.
     world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
     world.theirs.answers("PullImage", &v1::PullImageResponse { image_ref: "ours".into() });
     let metadata = v1::PodSandboxMetadata { name: "c1".into(), ..Default::default() };

@@ -32,7 +32,7 @@ async fn lists_have_both_sides_and_what_an_upstream_had_last_while_it_is_gone() 
     let stop = v1::StopPodSandboxRequest { pod_sandbox_id: "x".into() };
     let unknown = world.runtime::<()>("StopPodSandbox", &stop).await.unwrap_err();
     assert_eq!(unknown.code(), Code::Unavailable, "nobody knows that it is stopped");
-    // A filter holds for what is remembered, too.
+    // A filter applies to remembered lists, too.
     let filter = v1::PodSandboxFilter { id: "c2".into(), ..Default::default() };
     let list: v1::ListPodSandboxResponse =
         world.runtime("ListPodSandbox", &v1::ListPodSandboxRequest { filter: Some(filter) }).await.unwrap();

@@ -1,5 +1,5 @@
-//! Calls through the layer, to services of ours and to an upstream on a socket, both fakes that answer with what a test
-//! gave them and keep what they were asked.
+//! Calls through the layer, to our services and to an upstream on a socket. Both are fakes: they give the
+//! answers set by a test, and record their requests.
 
 mod calls;
 mod fake;

@@ -20,7 +20,7 @@ use super::fake::{Fake, ImageFake, RuntimeFake};
 pub(super) const RUNTIME: &str = "/runtime.v1.RuntimeService/";
 pub(super) const IMAGE: &str = "/runtime.v1.ImageService/";
 
-/// A daemon that has the pods and containers whose ids begin with `vm`, and the image `ours`.
+/// A daemon with the pods and containers whose ids begin with `vm`, and the image `ours`.
 #[derive(Debug)]
 pub(super) struct Vms;
 
@@ -52,7 +52,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// An upstream that has answered its first look.
+    /// An upstream that has answered its first check.
     pub(super) async fn start() -> World {
         let mut world = World::without_upstream();
         world.serve();
@@ -60,7 +60,7 @@ impl World {
         world
     }
 
-    /// An upstream that nobody serves.
+    /// An upstream socket without a server.
     pub(super) fn without_upstream() -> World {
         let dir = tempfile::tempdir().unwrap();
         let (ours, theirs) = (Fake::default(), Fake::default());
@@ -84,7 +84,7 @@ impl World {
             .add_service(RuntimeFake(self.theirs.clone()))
             .add_service(ImageFake(self.theirs.clone()));
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        // With a runtime of its own, whose end closes all connections.
+        // With a separate runtime. Its end closes all connections.
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
@@ -141,7 +141,7 @@ pub(super) fn upstream(dir: &Path) -> Arc<Upstream> {
     upstream_of(dir, UnnamedPods::OfTheNode)
 }
 
-/// The upstream that has these of the pods without a handler's name.
+/// The upstream with these of the pods without a handler's name.
 pub(super) fn upstream_of(dir: &Path, unnamed_pods: UnnamedPods) -> Arc<Upstream> {
     let config = UpstreamConfig {
         socket: dir.join("upstream.sock"),

@@ -1,4 +1,4 @@
-//! What several plugins ask for when a container is created.
+//! Merging several plugins' adjustments at a container's creation.
 
 use std::collections::HashMap;
 
