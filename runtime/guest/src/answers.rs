@@ -1,5 +1,5 @@
-//! The bound of what an agent answers. ttrpc reads a message whole before it is decoded, and a small message may become a large one then:
-//! so a longer one ends the connection at its header.
+//! The size limit of an agent's answers. ttrpc reads a message whole before it decodes it, and a small
+//! message may become a large one then. So a longer message ends the connection at its header.
 
 use std::io;
 use std::pin::Pin;
@@ -7,20 +7,20 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Longest answer, in bytes. The longest that an agent has reason for is the usage of some hundred containers.
+/// Longest answer, in bytes. The longest legitimate one is the usage of some hundred containers.
 pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 10;
 
 /// Bytes of a message's header (ttrpc's PROTOCOL.md): its length, the stream's number, a type and flags.
 const HEADER_BYTES: usize = 10;
 
-/// A connection on which no message that is read is longer than [`ANSWER_BYTES_MAX`].
+/// A connection with an upper limit of [`ANSWER_BYTES_MAX`] on each message read.
 #[derive(Debug)]
 pub(crate) struct Answers<S> {
     stream: S,
     header: [u8; HEADER_BYTES],
-    /// Bytes of the header that have come.
+    /// Bytes of the header received so far.
     header_bytes: usize,
-    /// Bytes of the message that are still to come.
+    /// Bytes of the message still expected.
     body_bytes: usize,
 }
 
@@ -29,7 +29,7 @@ impl<S> Answers<S> {
         Answers { stream, header: [0; HEADER_BYTES], header_bytes: 0, body_bytes: 0 }
     }
 
-    /// Follows the messages through bytes that were read.
+    /// Tracks message boundaries through the bytes just read.
     fn follow(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             if self.body_bytes > 0 {

@@ -27,7 +27,7 @@ async fn handshake(socket: &Path, port: u32) -> io::Result<UnixStream> {
     let mut stream = UnixStream::connect(socket).await?;
     stream.write_all(format!("CONNECT {port}\n").as_bytes()).await?;
     let mut answer = Vec::with_capacity(ANSWER_BYTES_MAX);
-    // Byte by byte: what follows the line belongs to the stream.
+    // Byte by byte: bytes after the line belong to the stream.
     loop {
         let byte = stream.read_u8().await?;
         if byte == b'\n' {

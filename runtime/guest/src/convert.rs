@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::error::GuestError;
 use crate::process::{ProcessExit, SignalTarget};
 
-/// The request that creates the container of `plan` from what is plugged in `slots`.
+/// The request to create the container of `plan` from the devices in `slots`.
 pub(crate) fn create_container(
     method: &'static str,
     plan: &ContainerPlan,
@@ -69,7 +69,7 @@ pub(crate) fn create_container(
     })
 }
 
-/// A path that is no UTF-8 cannot be sent; a spec's are.
+/// A path with invalid UTF-8 cannot be sent; a spec's paths are valid.
 fn host_socket(method: &'static str, socket: &HostSocketPlan) -> Result<HostSocket, GuestError> {
     let text = |path: &Path| match path.to_str() {
         Some(text) => Ok(text.to_owned()),
@@ -141,7 +141,7 @@ pub(crate) fn file_access(access: FileAccess) -> agent::FileAccess {
     agent::FileAccess { mode, uid, gid, ..agent::FileAccess::default() }
 }
 
-/// The request that starts the command of `plan`.
+/// The request to start the command of `plan`.
 pub(crate) fn exec(
     method: &'static str,
     container_id: &str,
@@ -158,7 +158,7 @@ pub(crate) fn exec(
     })
 }
 
-/// The request that sends `signal` to `target`.
+/// The request to send `signal` to `target`.
 pub(crate) fn signal(container_id: &str, target: SignalTarget<'_>, signal: Signal) -> SignalRequest {
     let request = SignalRequest {
         container_id: container_id.to_owned(),
@@ -172,7 +172,7 @@ pub(crate) fn signal(container_id: &str, target: SignalTarget<'_>, signal: Signa
     }
 }
 
-/// A process's end. An agent that gives no reason is one of another version: its code decides.
+/// A process's end. An agent of another version gives no reason; then its exit code decides.
 pub(crate) fn process_exit(answer: &WaitResponse) -> ProcessExit {
     let reason = match (answer.reason.enum_value_or_default(), answer.exit_code) {
         (agent::ExitReason::EXIT_REASON_OOM_KILLED, _) => ExitReason::OomKilled,

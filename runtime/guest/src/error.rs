@@ -1,4 +1,4 @@
-//! Failures of calls to a guest, by the kinds and reasons that callers distinguish.
+//! Failures of calls to a guest, by kind and reason as callers distinguish them.
 
 use std::io;
 
@@ -8,7 +8,7 @@ use runtime_spec::StartFailure;
 
 use crate::text::{REFUSAL_CHARS_MAX, printable};
 
-/// A call that failed.
+/// A failed call.
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// The agent answered with a refusal.
@@ -16,11 +16,11 @@ pub enum GuestError {
     Refused {
         /// Name of the call.
         method: &'static str,
-        /// The agent's text, which may come from a guest that lies.
+        /// The agent's text. It may come from a lying guest.
         message: String,
         /// The sort of refusal.
         code: RefusedCode,
-        /// The reason, where the daemon acts on it.
+        /// The reason, if the daemon acts on it.
         reason: Option<FailureReason>,
     },
     /// The guest cannot be reached: it has ended, or never listened.
@@ -58,7 +58,7 @@ pub enum GuestError {
     },
 }
 
-/// The sorts of refusals that callers distinguish.
+/// Kinds of refusals, as callers distinguish them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedCode {
     /// No such container, exec, or executable.
@@ -67,7 +67,7 @@ pub enum RefusedCode {
     PermissionDenied,
     /// The container, exec or pod is there already.
     AlreadyExists,
-    /// The container's phase does not allow the call: an exec in a container that has ended.
+    /// The container's phase does not allow the call, for example an exec in a stopped container.
     FailedPrecondition,
     /// The request makes no sense to the agent.
     InvalidArgument,
@@ -77,7 +77,7 @@ pub enum RefusedCode {
     Other,
 }
 
-/// Reasons of refusals that the daemon acts on.
+/// Reasons of refusals with an effect in the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureReason {
     /// A program cannot be executed.

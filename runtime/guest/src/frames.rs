@@ -8,8 +8,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::error::GuestError;
 
-/// How long the guest may take for a frame that is due. A guest whose only CPU starts thirty commands at once,
-/// on a host that is short of time itself, was seen to take more than ten seconds.
+/// How long the guest may take for a due frame. A guest with one CPU, starting thirty commands at once on a
+/// busy host, has taken more than ten seconds.
 const DUE: Duration = Duration::from_secs(30);
 
 /// Reads one frame; no byte beyond it.

@@ -1,4 +1,4 @@
-//! The calls, one method per RPC of `agent.proto`, which is their contract.
+//! The calls, one method per RPC of `agent.proto`, their contract.
 //!
 //! Plans of `runtime-spec` go in and come out as wire messages by `convert.rs`, the only conversion between
 //! the daemon's types and the agent's.
@@ -35,10 +35,10 @@ use crate::published::PublishedVersion;
 use crate::settings::ReplayedSettings;
 use crate::text::{REFUSAL_CHARS_MAX, printable};
 
-/// The first call to a guest that an earlier daemon left. All of a node's guests are called at once then, so that a healthy one
-/// may answer late; a guest that does not answer is ended.
+/// The first call to a guest left by an earlier daemon. All of a node's guests are called at once then, so a
+/// healthy one may answer late. A guest that does not answer is ended.
 const HELLO: Duration = Duration::from_secs(30);
-/// Calls that touch little: a guest that takes longer hangs.
+/// Calls with little work: a guest that takes longer hangs.
 const SHORT: Duration = Duration::from_secs(15);
 /// Calls that mount, build or end containers: above the agent's own bounds for each step.
 const LONG: Duration = Duration::from_secs(120);
@@ -46,7 +46,8 @@ const LONG: Duration = Duration::from_secs(120);
 /// Most supplementary groups of a process: `NGROUPS_MAX` (include/uapi/linux/limits.h).
 const GROUPS_MAX: usize = 65_536;
 
-/// Reads the agent's ready frame from the stream that the guest opened. An agent of another protocol is refused.
+/// Reads the agent's ready frame from the stream opened by the guest. An agent of another protocol is
+/// refused.
 pub async fn ready(mut stream: impl AsyncRead + Unpin) -> Result<AgentReady, GuestError> {
     read_ready(&mut stream).await
 }
@@ -72,11 +73,11 @@ async fn read_ready(stream: &mut (impl AsyncRead + Unpin)) -> Result<AgentReady,
     Ok(ready)
 }
 
-/// Wakes a guest that was restored from a template, through this vsock socket of its VMM. The guest then reports that it is
-/// [`ready`], as a booted one does. `random_seed` is nobody else's.
+/// Wakes a guest restored from a template, through its VMM's vsock socket. The guest then reports [`ready`],
+/// as a booted one does. No other guest may get the same `random_seed`.
 ///
 /// # Errors
-/// The guest does not take it in time.
+/// The guest does not take the message in time.
 pub async fn wake(vsock_path: &Path, random_seed: &[u8; 64]) -> Result<(), GuestError> {
     reach(Point::AgentWake, "wake").await?;
     let mut stream = dial("wake", vsock_path, port::WAKE).await?;
@@ -103,7 +104,7 @@ impl std::fmt::Debug for Guest {
 }
 
 impl Guest {
-    /// Connects to the agent behind this vsock socket of the VMM, which said that it is [`ready`].
+    /// Connects to the agent behind the VMM's vsock socket, after its [`ready`] frame.
     pub async fn connect(vsock_path: &Path) -> Result<Guest, GuestError> {
         reach(Point::AgentConnect, "connect").await?;
         let link = Arc::new(Link::new(vsock_path));
@@ -111,7 +112,7 @@ impl Guest {
         Ok(Guest { link })
     }
 
-    /// Connects to an agent that an earlier daemon configured. An agent of another protocol is refused.
+    /// Connects to an agent configured by an earlier daemon. An agent of another protocol is refused.
     pub async fn reconnect(vsock_path: &Path) -> Result<Guest, GuestError> {
         let guest = Guest::connect(vsock_path).await?;
         let (protocol_oldest, protocol_newest) = (version::OLDEST, version::NEWEST);
@@ -121,14 +122,15 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Does what is the same for all pods, in a guest that waits for one. The agent speaks version
-    /// [`PREPARE`](version::PREPARE) at least.
+    /// Does the work common to all pods, in a guest waiting for one. The agent's version is at least
+    /// [`PREPARE`](version::PREPARE).
     pub async fn prepare_pod(&self, request: PreparePodRequest) -> Result<(), GuestError> {
         let call = async |client: AgentClient| client.prepare_pod(context(LONG), &request).await;
         self.call(Point::AgentPreparePod, "PreparePod", LONG, call).await.map(drop)
     }
 
-    /// Names, files, network, disk, seed and clock: the first call. Returns what became of the network's settings.
+    /// Names, files, network, disk, seed and clock: the first call. Returns the outcome for the network's
+    /// settings.
     pub async fn configure_pod(
         &self,
         mut request: ConfigurePodRequest,
@@ -139,7 +141,7 @@ impl Guest {
         Ok(ReplayedSettings::of(response))
     }
 
-    /// Creates a container and holds it before exec. Returns the user that the agent found in the image.
+    /// Creates a container and holds it before exec. Returns the user found in the image by the agent.
     pub async fn create_container(
         &self,
         plan: &ContainerPlan,
@@ -161,7 +163,7 @@ impl Guest {
         Ok(User { uid: answer.uid, gid: answer.gid, groups })
     }
 
-    /// Mounts a container's sockets of the node over the files of theirs that were made anew.
+    /// Mounts a container's sockets of the node over their recreated files.
     pub async fn attach_host_sockets(&self, container_id: &str) -> Result<(), GuestError> {
         let request =
             AttachHostSocketsRequest { container_id: container_id.to_owned(), ..Default::default() };
@@ -214,10 +216,10 @@ impl Guest {
         .map(drop)
     }
 
-    /// Sends a version of a published volume, which takes the old one's place once all of it is there. A version that the
-    /// guest has already is not sent.
+    /// Sends a version of a published volume. It replaces the old one once it is complete. A version already
+    /// in the guest is not sent.
     pub async fn publish_volume(&self, version: &PublishedVersion) -> Result<(), GuestError> {
-        // Another one for each transfer of one guest: its transfers come one after another.
+        // A different number for each transfer to one guest: its transfers come one after another.
         let transfer = u64::try_from(realtime_ns()).unwrap_or_default();
         if self.publish_piece(&version.begin(transfer)).await? {
             return Ok(());
@@ -248,7 +250,7 @@ impl Guest {
         .map(drop)
     }
 
-    /// Kills what is left of a container and forgets it; an unknown one is no error.
+    /// Kills the rest of a container and forgets it. An unknown container is no error.
     pub async fn remove_container(&self, container_id: &str) -> Result<(), GuestError> {
         let request = RemoveContainerRequest { container_id: container_id.to_owned(), ..Default::default() };
         self.call(Point::AgentRemoveContainer, "RemoveContainer", LONG, async |client: AgentClient| {
@@ -282,8 +284,8 @@ impl Guest {
         Ok(convert::process_exit(&self.link.call("Wait", call).await?))
     }
 
-    /// Sends a signal to a process, or to all of a container's. Processes that have ended are no error. Returns the
-    /// processes that a SIGKILL has not ended yet, as far as the agent says, by their ids in the guest.
+    /// Sends a signal to a process, or to all of a container's. Ended processes are no error. Returns the
+    /// processes that survived a SIGKILL so far, according to the agent, by their ids in the guest.
     pub async fn signal(
         &self,
         container_id: &str,
@@ -307,7 +309,7 @@ impl Guest {
         .await
     }
 
-    /// Has the guest give back memory that holds cached files, and returns how many bytes.
+    /// Has the guest give back memory used for cached files, and returns the number of bytes.
     pub async fn reclaim(&self) -> Result<u64, GuestError> {
         let request = ReclaimRequest::default();
         self.call(Point::AgentReclaim, "Reclaim", SHORT, async |client: AgentClient| {
@@ -336,7 +338,7 @@ impl Guest {
         .map(drop)
     }
 
-    /// Opens the output of a container's first process from byte `offset` on; what is before it counts as
+    /// Opens the output of a container's first process from byte `offset` on. Everything before counts as
     /// acknowledged. A newer stream of the same output ends an older one.
     pub async fn output(
         &self,
@@ -349,7 +351,7 @@ impl Guest {
         Ok(OutputStream::new(self.open(&open).await?))
     }
 
-    /// Opens the output of a command, for reading only and only once. To close it before its end is to hang up on
+    /// Opens the output of a command, only for reading and only once. Closing it before its end hangs up on
     /// the command.
     pub async fn exec_output(
         &self,
@@ -383,7 +385,7 @@ impl Guest {
         self.open(&open).await
     }
 
-    /// Runs a call, with the deadline that we keep, whatever the agent does.
+    /// Runs a call with our own deadline, independent of the agent.
     async fn call<T>(
         &self,
         point: Point,
@@ -403,7 +405,7 @@ impl Guest {
             match tokio::time::timeout(deadline, self.link.call(method, call)).await {
                 Ok(answer) => answer,
                 Err(_) => {
-                    // A call that ended while it was written takes its connection along.
+                    // A call cancelled during its write breaks its connection.
                     self.link.give_up().await;
                     Err(GuestError::Deadline { method })
                 }
@@ -426,8 +428,8 @@ impl Guest {
     }
 }
 
-/// Refuses an agent of another protocol. An agent that says nothing is not refused: a guest that is slow when the daemon comes
-/// back must not be given up for it, and one that hangs is found out by the calls that follow.
+/// Refuses an agent of another protocol. A missing answer is no refusal: a guest must not be given up just
+/// because it is slow when the daemon comes back. Later calls detect a hanging one.
 fn check_hello(answer: Result<HelloResponse, GuestError>) -> Result<(), GuestError> {
     match answer {
         Ok(answer) => Ok(version::check_agent(answer.protocol_oldest, answer.protocol_newest)?),
@@ -436,18 +438,18 @@ fn check_hello(answer: Result<HelloResponse, GuestError>) -> Result<(), GuestErr
     }
 }
 
-/// The host's clock, which the guest's follows; 0 where it is not to be believed.
+/// The host's clock, followed by the guest's; 0 if it is not credible.
 fn realtime_ns() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or_default()
 }
 
-/// The deadline that the agent sees.
+/// The deadline as the agent sees it.
 fn context(deadline: Duration) -> Context {
     Context { timeout_nano: i64::try_from(deadline.as_nanos()).unwrap_or(i64::MAX), ..Default::default() }
 }
 
-/// Passes a point; a call that a test lets fail there is one that did not reach the guest.
+/// Passes a point. A test's failure there counts as an unreachable guest.
 async fn reach(point: Point, method: &'static str) -> Result<(), GuestError> {
     pass_async(point).await.map_err(GuestError::unreachable(method))
 }

@@ -1,4 +1,4 @@
-//! An input stream: bytes to a process's stdin, sizes to its terminal, in the order in which they are written.
+//! An input stream: bytes to a process's stdin and sizes to its terminal, in the order of writing.
 
 use std::io;
 

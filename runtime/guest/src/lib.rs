@@ -1,6 +1,6 @@
-//! Client of the agent: its RPCs and its byte streams, over the unix socket behind which the VMM has the
-//! guest's vsock. The client keeps no state about the pod, retries nothing, and trusts nothing that the guest
-//! sends: lengths are bounded, and every call but Wait has a deadline.
+//! Client of the agent: its RPCs and its byte streams, over the VMM's unix socket for the guest's vsock. The
+//! client keeps no state about the pod, retries nothing, and trusts nothing from the guest: lengths are
+//! bounded, and every call but Wait has a deadline.
 //!
 //! The VMM's socket takes `CONNECT <port>\n`, answers `OK <number>\n`, and is then that port's stream.
 

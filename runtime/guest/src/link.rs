@@ -1,7 +1,7 @@
-//! The connection for calls to one agent. A connection that broke is made anew by the next call: a guest that is slow for a while loses
-//! calls, and stays reachable.
+//! The connection for calls to one agent. After a connection breaks, the next call makes a new one: a guest
+//! that is slow for a while loses calls but stays reachable.
 //!
-//! Calls that are under way stay on the connection on which they were made.
+//! Running calls stay on the connection where they began.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub(crate) struct Link {
     current: Mutex<Current>,
 }
 
-/// The connection that new calls take, and how many there were before.
+/// The connection for new calls, and the number of earlier ones.
 #[derive(Default)]
 struct Current {
     client: Option<AgentClient>,
@@ -55,7 +55,7 @@ impl Link {
         self.current.lock().await.client = None;
     }
 
-    /// Runs a call on the connection. A call that does not get through takes the connection away from those that follow.
+    /// Runs a call on the connection. If the call does not get through, later calls use a new connection.
     pub(crate) async fn call<T>(
         &self,
         method: &'static str,

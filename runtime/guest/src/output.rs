@@ -1,4 +1,4 @@
-//! An output stream: bytes from the guest, and acknowledgements to it that they are durable.
+//! An output stream: bytes from the guest, and acknowledgements to it once they are durable.
 
 use std::io;
 use std::pin::Pin;
@@ -34,7 +34,7 @@ impl OutputStream {
         OutputStream { reader: OutputReader { half: reader }, acknowledger: Acknowledger { half: writer } }
     }
 
-    /// Acknowledges that the stream's first `total` bytes are durable, so that the agent keeps them no longer.
+    /// Acknowledges the stream's first `total` bytes as durable, so the agent may drop them.
     pub async fn acknowledge(&mut self, total: u64) -> io::Result<()> {
         self.acknowledger.acknowledge(total).await
     }

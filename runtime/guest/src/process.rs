@@ -1,22 +1,22 @@
-//! Processes in the guest: what a signal is sent to, and how a process ended.
+//! Processes in the guest: the targets of signals, and how a process ended.
 
 use runtime_spec::ExitReason;
 
-/// Processes of a container that a signal is sent to.
+/// Processes of a container that receive a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignalTarget<'a> {
     /// The container's first process alone.
     FirstProcess,
     /// Every process of the container, through its cgroup.
     Container,
-    /// The command with this exec id and all that descends from it or is in its session.
+    /// The command with this exec id and everything descended from it or in its session.
     Exec(&'a str),
 }
 
 /// A process's end as the agent reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessExit {
-    /// Exit code 0..=255; 128 + signal number where a signal ended the process.
+    /// Exit code 0..=255; 128 + signal number if a signal ended the process.
     pub exit_code: i32,
     /// Why the process ended.
     pub reason: ExitReason,

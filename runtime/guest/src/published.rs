@@ -1,4 +1,5 @@
-//! Versions of published volumes, and the pieces in which they are sent. Pure. The bytes are secrets, which no text shows.
+//! Versions of published volumes, split into pieces for sending. Pure. The bytes are secrets; no text shows
+//! them.
 
 use std::fmt;
 
@@ -7,19 +8,19 @@ use runtime_spec::FileAccess;
 
 use crate::convert;
 
-/// Bytes of files in one piece: well below what a message may have (4 MiB, ttrpc's `MESSAGE_LENGTH_MAX`), and little memory
-/// while it is sent.
+/// Bytes of files in one piece: well below the limit of a message (4 MiB, ttrpc's `MESSAGE_LENGTH_MAX`), and
+/// little memory during the transfer.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Files in one piece: their names and access come to 1 MiB where all names are as long as can be.
+/// Files in one piece. Their names and access take 1 MiB if all names have the maximum length.
 const PIECE_FILES: usize = 256;
 
-/// A version of a volume, to be put in place as a whole.
+/// A version of a volume, replaced as a whole.
 #[derive(Clone, Debug)]
 pub struct PublishedVersion {
     /// Name of the volume in the guest.
     pub volume: String,
-    /// Container that the volume goes with; `None` for a volume of the pod.
+    /// Container of the volume; `None` for a volume of the pod.
     pub container_id: Option<String>,
     /// Name of the version's directory; `None` for a volume without versions.
     pub version: Option<String>,
@@ -27,7 +28,7 @@ pub struct PublishedVersion {
     pub root: FileAccess,
     /// Access to the version's directory.
     pub top: FileAccess,
-    /// Parents come before what is in them.
+    /// Parents come before their children.
     pub files: Vec<PublishedFile>,
 }
 
@@ -49,12 +50,12 @@ impl fmt::Debug for PublishedFile {
 }
 
 impl PublishedVersion {
-    /// The request without files that begins the transfer.
+    /// The first request of the transfer, without files.
     pub(crate) fn begin(&self, transfer: u64) -> PublishVolumeRequest {
         PublishVolumeRequest { first: true, ..self.piece(transfer) }
     }
 
-    /// The pieces that follow; the last one puts the version in place.
+    /// The remaining pieces; the last one puts the version in place.
     pub(crate) fn pieces(&self, transfer: u64) -> Pieces<'_> {
         Pieces { version: self, transfer, next: 0, offset: 0, done: false }
     }
@@ -77,7 +78,7 @@ impl PublishedVersion {
 pub(crate) struct Pieces<'a> {
     version: &'a PublishedVersion,
     transfer: u64,
-    /// The file that goes on, and its byte.
+    /// Index of the current file, and the offset in it.
     next: usize,
     offset: usize,
     done: bool,

@@ -1,4 +1,5 @@
-//! The fate of the settings of a pod's network in its guest, as the agent answers. The answer comes from a guest, so the reasons are cut.
+//! The outcome of applying a pod's network settings in its guest. The answer comes from a guest, so the
+//! reasons are cut.
 
 use std::collections::HashMap;
 
@@ -6,16 +7,16 @@ use proto_agent::agent::ConfigurePodResponse;
 
 use crate::text::printable;
 
-/// Most characters of a reason that are kept: an error and its sources.
+/// Most characters kept of a reason: an error and its sources.
 const REASON_CHARS_MAX: usize = 256;
 
-/// Most failures that are kept of each kind. Of what is listed for people none is beyond.
+/// Most failures kept of each kind. Lists shown to people are shorter.
 const FAILURES_MAX: usize = 64;
 
-/// Settings that the guest did not take, by their place in the request.
+/// Settings rejected by the guest, by their place in the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayedSettings {
-    /// Whether the agent knows of such settings; one of an earlier build passes over them.
+    /// Whether the agent knows such settings. An earlier build ignores them.
     pub known: bool,
     /// Sysctls, with the reason; at most 64.
     pub sysctl_failures: Vec<(usize, String)>,
