@@ -1,5 +1,6 @@
-//! Programs that run on the node and not in the container: systemctl above all. A program's root is the node's, so that its files and
-//! its systemd are the node's; the container shares the node's process IDs, without which systemd does not answer.
+//! Programs run on the node instead of in the container: above all systemctl. A program's root is the node's,
+//! so it sees the node's files and systemd. The container shares the node's process IDs; systemd does not
+//! answer without them.
 
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
@@ -13,10 +14,11 @@ use rustix::process::{Pid, Signal};
 /// Where programs are looked for on the node.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How long a program may take. systemd itself gives the daemon five minutes for its start, and a check of the node boots a guest.
+/// How long a program may take. systemd itself allows the daemon five minutes to start, and a check of the
+/// node boots a guest.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Most bytes of a program's output that are kept.
+/// Most bytes kept of a program's output.
 const OUTPUT_BYTES_MAX: u64 = 1 << 20;
 
 /// The node's programs.
@@ -28,7 +30,7 @@ pub trait Host {
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String, CallError>;
 }
 
-/// A program of the node that failed.
+/// A failed program of the node.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// The program could not be started.
@@ -57,16 +59,17 @@ pub enum CallError {
     },
 }
 
-/// The programs of the node whose root is mounted somewhere.
+/// Programs of a node whose root is mounted somewhere.
 #[derive(Clone, Debug)]
 pub struct MountedHost {
     root: PathBuf,
-    /// The program, with arguments, that calls [`enter`] with those that follow.
+    /// The program and arguments for calling [`enter`] with the arguments after them.
     enter: Vec<String>,
 }
 
 impl MountedHost {
-    /// The host with its root at `root`. `enter` is a command that takes a root, a program and its arguments, and calls [`enter`].
+    /// The host with its root at `root`. `enter` is a command for calling [`enter`] with a root, a program
+    /// and its arguments.
     #[must_use]
     pub fn new(root: &Path, enter: Vec<String>) -> MountedHost {
         MountedHost { root: root.to_owned(), enter }
@@ -80,7 +83,7 @@ impl MountedHost {
             command.args(&self.enter[1..]).arg(&self.root).arg(program);
             command
         };
-        // systemctl would not talk to systemd from within a changed root, unless it is asked to (systemctl(1)).
+        // Without this, systemctl does not talk to systemd from within a changed root (systemctl(1)).
         command
             .args(arguments)
             .env_clear()
@@ -119,7 +122,7 @@ fn output(mut command: Command) -> io::Result<Option<(ExitStatus, String)>> {
         let mut said = Vec::new();
         let mut reader = reader.take(OUTPUT_BYTES_MAX);
         let outcome = reader.read_to_end(&mut said).and_then(|_| child.wait());
-        // Nobody listens any more to a program that took too long.
+        // If the program took too long, the receiver is gone.
         let _ = sender.send(outcome.map(|status| (status, String::from_utf8_lossy(&said).into_owned())));
     });
     match ended.recv_timeout(LIMIT) {
@@ -133,7 +136,7 @@ fn output(mut command: Command) -> io::Result<Option<(ExitStatus, String)>> {
     }
 }
 
-/// Replaces this process by a program of the node whose root is at `root`. Returns only where that is not possible.
+/// Replaces this process by a program of the node with its root at `root`. Returns only if this fails.
 pub fn enter(root: &Path, program: &Path, arguments: &[String]) -> io::Error {
     if let Err(errno) = rustix::process::chroot(root).and_then(|()| rustix::process::chdir("/")) {
         return errno.into();

@@ -1,9 +1,9 @@
-//! The installation, step by step. Each step looks first at what is there, so that a second run does what a first one that was cut short
-//! has left, and nothing where all is done.
+//! The installation, step by step. Each step first checks the node's current state. A second run completes an
+//! interrupted first one, and does nothing if all is done.
 //!
 //! ```text
 //! look ─ files ─ configuration ─ units ─ check ─ daemon ─ kubelet (if asked)
-//!        └ before each the record says what is about to be there ┘
+//!        └ before each step the record lists its changes ┘
 //! ```
 
 use std::collections::BTreeSet;
@@ -26,33 +26,33 @@ use crate::switch::switch;
 
 /// The daemon's unit.
 pub(crate) const DAEMON: &str = "podvisor.service";
-/// The device plugin's unit, which runs only where the operator has enabled it.
+/// The device plugin's unit. It runs only if the operator has enabled it.
 pub(crate) const DEVICE_PLUGIN: &str = "podvisor-device-plugin.service";
 
-/// A unit that lives for one check of the node. The check boots a guest, for which it needs devices that a container does not have.
+/// A unit for one check of the node. The check boots a guest and needs devices not present in a container.
 const CHECK: ShortUnit = ShortUnit { name: "podvisor-check.service", log: "/run/podvisor-check.log" };
 
-/// Sockets of other runtimes, where no kubelet runs that would say which one it uses.
+/// Sockets of other runtimes, for a node where no running kubelet names its own.
 const SOCKETS: &[&str] = &["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
 
-/// An installation as it is asked for.
+/// A requested installation.
 #[derive(Clone, Debug)]
 pub struct InstallSpec {
     /// Directory with the files, as `make install DESTDIR=` makes it.
     pub from: PathBuf,
-    /// Socket of the other runtime; `None` for the one that the kubelet uses.
+    /// Socket of the other runtime; `None` for the kubelet's current one.
     pub upstream: Option<PathBuf>,
     /// Handlers of the other runtime, for a new configuration.
     pub handlers: Vec<String>,
-    /// Pods that go to the other runtime without naming a handler, for a new configuration.
+    /// Pods for the other runtime if they name no handler, for a new configuration.
     pub unnamed_pods: UnnamedPods,
-    /// Whether the kubelet is to use Podvisor.
+    /// Whether to switch the kubelet to Podvisor.
     pub switch_kubelet: bool,
-    /// Pause between looks at a kubelet that was switched.
+    /// Pause between checks of a switched kubelet.
     pub between_looks: Duration,
 }
 
-/// An installation that did not come to its end. Run again, it goes on.
+/// An incomplete installation. Running it again continues it.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// The files to be installed are not there.
@@ -76,7 +76,7 @@ pub enum InstallError {
     /// The kubelet cannot be switched.
     #[error(transparent)]
     Kubelet(#[from] KubeletError),
-    /// A file that is to be installed cannot be read.
+    /// A file to be installed cannot be read.
     #[error("cannot read {} of what is to be installed", path.display())]
     Source {
         /// The file.
@@ -109,7 +109,7 @@ pub fn install(
     report: Report<'_>,
 ) -> Result<(), InstallError> {
     let payload = Payload::read(&spec.from)?;
-    // Before the lock's file is made: a node that is refused stays as it is.
+    // Before creating the lock file: a refused node stays as it is.
     look::look(root, &payload, &Held::peek(root)?.unwrap_or_default()).map_err(InstallError::Refused)?;
     let held = Held::take(root)?;
     let mut record = held.record.clone().unwrap_or_default();
@@ -139,7 +139,7 @@ pub fn install(
     Ok(())
 }
 
-/// Puts the files that differ into their places, and takes away those of an earlier installation that are no more.
+/// Installs files that differ, and removes obsolete files of an earlier installation.
 fn files(
     root: &HostRoot,
     payload: &Payload,
@@ -236,7 +236,7 @@ fn configuration(
     Ok(())
 }
 
-/// Finds the runtime that the node's kubelet uses, other than Podvisor.
+/// Finds the runtime of the node's kubelet, other than Podvisor.
 fn other_runtime(root: &HostRoot) -> Result<Option<PathBuf>, InstallError> {
     if let Some(socket) = kubelet::socket_in_use(root)?
         && !socket.ends_with("podvisor.sock")
@@ -255,7 +255,7 @@ fn other_runtime(root: &HostRoot) -> Result<Option<PathBuf>, InstallError> {
     }
 }
 
-/// Looks whether pods can run on the node, by the program that was just installed.
+/// Checks whether pods can run on the node, with the newly installed program.
 fn check(
     root: &HostRoot,
     host: &dyn Host,
@@ -269,7 +269,7 @@ fn check(
     }
     match outcome {
         Ok(()) => Ok(()),
-        // A program that finds no fitting C library says so in a line of its own.
+        // A program without a suitable C library prints its own error.
         Err(CallError::Failed { said: why, .. }) => {
             let passed = |line: &&str| line.starts_with("ok") || line.starts_with("note");
             let failed: Vec<&str> = said.lines().filter(|line| !passed(line)).collect();
@@ -279,7 +279,7 @@ fn check(
     }
 }
 
-/// Lets systemd start the daemon with the node, and starts it now, or anew where something has changed.
+/// Enables the daemon at boot, and starts it now. It is restarted if something has changed.
 fn daemon(
     root: &HostRoot,
     host: &dyn Host,
@@ -300,7 +300,7 @@ fn daemon(
     Ok(())
 }
 
-/// Takes away what a check that was cut short has left.
+/// Removes the leftovers of an interrupted check.
 pub(crate) fn clear(root: &HostRoot) -> Result<(), RootError> {
     CHECK.remove(root)
 }

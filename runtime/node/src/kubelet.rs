@@ -1,9 +1,9 @@
-//! The node's kubelet, and the runtime that it uses. One file of ours beside the kubelet's own switches it, so that the way back is to
-//! take the file away, and an upgrade of the kubelet's own files changes nothing.
+//! The node's kubelet and its runtime. One file of ours beside the kubelet's own switches it. Removing the
+//! file switches it back, and upgrades of the kubelet's own files change nothing.
 //!
-//! The file is a drop-in of systemd for a kubelet that is a unit, as kubeadm has it: the kubelet's command with one more argument, since
-//! the last of several counts and arguments go before configuration files. For k3s, which has its kubelet inside, the file is one of k3s's
-//! configuration.
+//! For a kubelet in a systemd unit, as with kubeadm, the file is a systemd drop-in. It repeats the kubelet's
+//! command with one more argument, because the last of several counts and arguments override configuration
+//! files. k3s runs its kubelet in its own process, so there the file belongs to k3s's configuration.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::host::{CallError, Host};
 use crate::processes::{self, ProcessesError};
 use crate::root::{HostRoot, RootError};
 
-/// Endpoint of a kubelet that is not asked for another (kubelet(1), since 1.27).
+/// Endpoint of a kubelet without an explicit one (kubelet(1), since 1.27).
 const DEFAULT_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
 
 /// A kubelet's argument, and the key of its configuration.
@@ -22,10 +22,10 @@ const FLAG: &str = "--container-runtime-endpoint";
 /// A KubeletConfiguration has a few hundred lines.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Marks a process of k3s's own containerd, which ends with the switch.
+/// Marks a process of k3s's own containerd, ended by the switch.
 const K3S_CONTAINERD: &str = "/run/k3s/containerd/";
 
-/// The first lines of each file that is written here.
+/// The first lines of each file written here.
 const HEAD: &str =
     "# Written by `podvisor node install --switch-kubelet`, and taken away by `podvisor node remove`.\n";
 
@@ -38,7 +38,7 @@ pub(crate) enum Kubelet {
     K3s { unit: &'static str },
 }
 
-/// A kubelet that cannot be switched.
+/// A failed switch of the kubelet.
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
     /// The node's disk failed.
@@ -60,16 +60,16 @@ pub enum KubeletError {
         "the command of kubelet.service is not to be found: set the kubelet's containerRuntimeEndpoint by hand"
     )]
     NoCommand,
-    /// The daemon's socket has a name that no configuration file would take as it is.
+    /// The path of the daemon's socket needs escaping in configuration files.
     #[error("the socket {0:?} has characters that cannot stand in a unit")]
     Socket(PathBuf),
-    /// k3s is started with an argument that goes before its configuration files.
+    /// k3s is started with an argument that overrides its configuration files.
     #[error("{unit} is started with {FLAG}, which goes before its configuration: change it there by hand")]
     Fixed {
         /// The unit of k3s.
         unit: &'static str,
     },
-    /// Pods run in k3s's own containerd, which nobody would look after.
+    /// Pods run in k3s's own containerd. After a switch nothing would manage them.
     #[error(
         "pods run in k3s's own containerd, which k3s does not start beside another runtime: \
          drain the node, run k3s-killall.sh, and run this command on the node itself"
@@ -98,7 +98,7 @@ impl Kubelet {
         if is_loaded(host, "kubelet.service")? { Ok(Kubelet::Unit) } else { Err(KubeletError::Unknown) }
     }
 
-    /// The unit that the kubelet runs as.
+    /// The kubelet's unit.
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Kubelet::Unit => "kubelet.service",
@@ -106,7 +106,7 @@ impl Kubelet {
         }
     }
 
-    /// The file that makes the kubelet use Podvisor.
+    /// The file for switching the kubelet to Podvisor.
     pub(crate) fn drop_in(self) -> PathBuf {
         match self {
             Kubelet::Unit => "/etc/systemd/system/kubelet.service.d/90-podvisor.conf".into(),
@@ -114,7 +114,7 @@ impl Kubelet {
         }
     }
 
-    /// Returns that file's text, for the daemon at `socket`. Fails where a switch would not work.
+    /// Returns the file's text for the daemon at `socket`. Fails if a switch would not work.
     pub(crate) fn text(
         self,
         root: &HostRoot,
@@ -150,7 +150,7 @@ impl Kubelet {
     }
 }
 
-/// Returns the socket of the runtime that the running kubelet uses; `None` where no kubelet is seen.
+/// Returns the socket of the running kubelet's runtime; `None` if no kubelet is found.
 pub(crate) fn socket_in_use(root: &HostRoot) -> Result<Option<PathBuf>, KubeletError> {
     let Some(arguments) = processes::arguments(root, "kubelet")?.into_iter().next() else { return Ok(None) };
     let endpoint = match (flag(&arguments, FLAG), flag(&arguments, "--config")) {
@@ -176,7 +176,7 @@ fn flag(arguments: &[String], name: &str) -> Option<String> {
     found
 }
 
-/// The runtime that a KubeletConfiguration names. A file that cannot be read names none.
+/// The runtime named in a KubeletConfiguration. An unreadable file names none.
 fn configured(text: &str) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -187,7 +187,8 @@ fn configured(text: &str) -> Option<String> {
     configuration.container_runtime_endpoint.filter(|endpoint| !endpoint.is_empty())
 }
 
-/// The one command of a unit, by `systemctl cat`, which has each file below a line with its path. The file `without` is passed over.
+/// The one command of a unit, from the output of `systemctl cat`: each file follows a line with its path. The
+/// file `without` is skipped.
 fn command(unit: &str, without: &Path) -> Option<String> {
     let mut commands: Vec<String> = Vec::new();
     let mut ours = false;

@@ -1,5 +1,6 @@
-//! The node's label in the cluster, by which RuntimeClasses find nodes with Podvisor. Two calls of the Kubernetes API are all that is
-//! needed of it, with the token and the certificate authority that every pod with a service account has.
+//! The node's label in the cluster. RuntimeClasses find nodes with Podvisor by it. It needs only two calls of
+//! the Kubernetes API, with the token and certificate authority available to every pod with a service
+//! account.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,7 +17,7 @@ const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How long a call may take.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Bytes of a refusal that are shown.
+/// Bytes shown of a refusal.
 const REFUSAL_BYTES_MAX: usize = 1024;
 
 /// The API server of the cluster, and the right to ask it.
@@ -28,7 +29,7 @@ pub struct Cluster {
     account: PathBuf,
 }
 
-/// A node that keeps its label as it is.
+/// A failure to change the node's label.
 #[derive(Debug, thiserror::Error)]
 pub enum LabelError {
     /// A file of the service account is missing.
@@ -63,7 +64,7 @@ pub enum LabelError {
 }
 
 impl Cluster {
-    /// The cluster that this process is a pod of, by its environment; `None` outside of one.
+    /// The cluster of this process's pod, from its environment; `None` outside of a cluster.
     #[must_use]
     pub fn of_this_pod(variable: impl Fn(&str) -> Option<String>) -> Option<Cluster> {
         let host = variable("KUBERNETES_SERVICE_HOST").filter(|host| !host.is_empty())?;
@@ -72,12 +73,13 @@ impl Cluster {
         Some(Cluster { server: format!("https://{host}:{port}"), account: ACCOUNT.into() })
     }
 
-    /// Labels the node as one with Podvisor, or takes the label away. A label that is as it should be stays.
+    /// Adds the label for Podvisor to the node, or removes it. A correct label stays as it is.
     ///
     /// # Errors
     /// The server cannot be reached, or refuses.
     pub async fn label(&self, node: &str, has_podvisor: bool) -> Result<(), LabelError> {
-        // RFC 1123 subdomains (apimachinery's validation of node names), so that the name is one part of the address.
+        // RFC 1123 subdomains (apimachinery's validation of node names), so the name is one part of the
+        // address.
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
         if node.is_empty() || node.len() > 253 || node.starts_with('.') || !node.chars().all(plain) {
             return Err(LabelError::Name(node.to_owned()));
@@ -103,7 +105,7 @@ impl Cluster {
     }
 
     fn client(&self) -> Result<Client, LabelError> {
-        // A client refuses to be made without a provider of the process; that there is one already is no error.
+        // A client needs a crypto provider of the process. If there is one already, this fails harmlessly.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let ask = |source| LabelError::Ask { server: self.server.clone(), source };
         let mut client =

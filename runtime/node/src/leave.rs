@@ -1,8 +1,8 @@
-//! The way back of a kubelet to its old runtime, and the end of pods in VMs before it.
+//! A kubelet's return to its old runtime, after its pods in VMs have ended.
 //!
-//! A kubelet that uses its old runtime again knows nothing of VMs, and starts their pods anew there: two of a pod would write to one
-//! volume. So the kubelet is stopped first, then no VM may be left, and then it is started with its old runtime. systemd does all of that
-//! as one piece of work, which starts the kubelet in any case.
+//! A kubelet back on its old runtime knows nothing of VMs and starts their pods again there. Two copies of a
+//! pod would then write to one volume. So the kubelet stops first, then all VMs must end, and then the
+//! kubelet starts with its old runtime. systemd does all this as one job, and starts the kubelet in any case.
 
 use crate::host::{CallError, Host};
 use crate::processes::{self, ProcessesError};
@@ -26,7 +26,7 @@ pub enum LeaveError {
         .0.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
     )]
     Vms(Vec<u32>),
-    /// The program that ends pods is not there any more.
+    /// The program for ending pods is missing.
     #[error("VMs still run, and {0} is not there to end them: install Podvisor again first")]
     NoProgram(String),
     /// VM pods could not be ended.
@@ -46,7 +46,8 @@ pub enum LeaveError {
     Record(#[from] RecordError),
 }
 
-/// Gives the kubelet its old runtime again, and leaves Podvisor installed. With `force` pods in VMs are ended, else they are in the way.
+/// Gives the kubelet its old runtime again, and leaves Podvisor installed. With `force`, pods in VMs are
+/// ended; otherwise they are an error.
 ///
 /// # Errors
 /// VMs run, or a step failed. The kubelet uses Podvisor as before then.
@@ -60,7 +61,7 @@ pub fn leave(root: &HostRoot, host: &dyn Host, force: bool, report: Report<'_>) 
     way_back(root, host, &mut record, force, report)
 }
 
-/// Goes the way back as far as the record says that it is to be gone.
+/// Undoes the switch as far as the record requires.
 pub(crate) fn way_back(
     root: &HostRoot,
     host: &dyn Host,
@@ -111,7 +112,7 @@ pub(crate) fn way_back(
     Ok(())
 }
 
-/// Takes away what a piece of work that was cut short has left.
+/// Removes the leftovers of an interrupted job.
 pub(crate) fn clear(root: &HostRoot) -> Result<(), RootError> {
     LEAVE.remove(root)
 }

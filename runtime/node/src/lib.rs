@@ -1,9 +1,9 @@
-//! Installing Podvisor on a node, and removing it, from a container that has the node's root mounted, or on the
+//! Installing Podvisor on a node and removing it: from a container with the node's root mounted, or on the
 //! node itself, with `/` as the root.
 //!
-//! [`install()`] and [`remove()`] go through their steps; `root.rs` changes the node's files and `host.rs` runs its programs, and nothing
-//! else reaches the node. `switch.rs` and `leave.rs` are the kubelet's way to Podvisor and back. This crate knows no pods: those in VMs
-//! are ended by the program that was installed.
+//! [`install()`] and [`remove()`] go through their steps. Only `root.rs` (the node's files) and `host.rs`
+//! (its programs) reach the node. `switch.rs` and `leave.rs` switch the kubelet to Podvisor and back. This
+//! crate knows no pods: the installed program ends those in VMs.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! A look at the node before anything is changed: whether Podvisor can be installed there. Each refusal says what is missing and what to
-//! do.
+//! A check of the node before any change: whether Podvisor can be installed there. Each refusal names the
+//! problem and the remedy.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,13 @@ use crate::payload::{CONFIGURATION, Payload, is_unit};
 use crate::record::InstallRecord;
 use crate::root::{HostRoot, RootError};
 
-/// Room that is left beside the files, for records, logs and the daemon's start.
+/// Space kept free beside the files, for records, logs and the daemon's start.
 const MARGIN_BYTES: u64 = 64 << 20;
 
-/// Files that the Debian package and `make install` have.
+/// Files of the Debian package and of `make install`.
 const OF_OTHERS: &[&str] = &["/usr/bin/podvisor", "/usr/lib/systemd/system/podvisor.service"];
 
-/// A node that Podvisor is not installed on.
+/// A node unfit for an installation.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The node's disk failed.
@@ -41,14 +41,14 @@ pub enum Refusal {
     NoSpace {
         /// Directory on the full file system.
         path: PathBuf,
-        /// Bytes that the files take, with some room.
+        /// Bytes needed for the files, with some reserve.
         needed_bytes: u64,
-        /// Bytes that are free.
+        /// Free bytes.
         free_bytes: u64,
     },
 }
 
-/// Refuses where Podvisor cannot be installed, or where somebody else has done so.
+/// Refuses if Podvisor cannot be installed, or was installed by other means.
 pub(crate) fn look(root: &HostRoot, payload: &Payload, record: &InstallRecord) -> Result<(), Refusal> {
     if root.kind(Path::new("/run/systemd/system"))? != Some(FileType::Directory) {
         return Err(Refusal::NoSystemd);

@@ -1,14 +1,14 @@
-//! The files that are to be installed: a tree as `make install DESTDIR=` makes it, in the image that this program comes in. No list is
-//! kept here, so that an installation has what `make install` installs.
+//! The files to install: a tree made by `make install DESTDIR=`, in this program's image. There is no list
+//! here, so an installation has exactly the files of `make install`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-/// The daemon's configuration, which is written only where none is.
+/// The daemon's configuration. It is written only if there is none.
 pub(crate) const CONFIGURATION: &str = "/etc/podvisor/config.toml";
 
-/// Directory of units that systemd reads besides those of the distribution.
+/// Directory of systemd units besides those of the distribution.
 const UNITS: &str = "/etc/systemd/system";
 
 /// Files of a tree. An installation has some sixty.
@@ -17,10 +17,10 @@ const FILES_MAX: usize = 10_000;
 /// A tree of files for a node.
 #[derive(Debug)]
 pub(crate) struct Payload {
-    /// Directory of the node that the programs go below, as `/opt/podvisor`.
+    /// Directory on the node above the programs, such as `/opt/podvisor`.
     pub(crate) prefix: PathBuf,
     pub(crate) files: Vec<PayloadFile>,
-    /// The configuration as it comes, with every key commented out but those of the prefix.
+    /// The delivered configuration, with every key commented out except those of the prefix.
     pub(crate) configuration: String,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct PayloadFile {
     pub(crate) bytes: u64,
 }
 
-/// A tree that is no installation.
+/// An invalid tree.
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
     /// A file or directory cannot be read.
@@ -90,7 +90,7 @@ impl Payload {
     }
 }
 
-/// Whether a path of the node is that of a unit.
+/// Whether a path of the node is a systemd unit.
 pub(crate) fn is_unit(path: &Path) -> bool {
     path.parent().is_some_and(|directory| directory.ends_with("systemd/system"))
 }

@@ -1,4 +1,4 @@
-//! The node's processes, by what `/proc` says of them.
+//! The node's processes, as shown in `/proc`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,24 +7,24 @@ use crate::root::{HostRoot, RootError};
 /// A command line has a few kilobytes.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// The name that a VMM gives itself.
+/// A VMM's process name.
 const VMM: &str = "podvisor-vmm";
 
-/// The cgroup of VMMs that no pod has: the daemon makes them ahead, and ends them when it stops.
+/// The cgroup of VMMs without a pod: the daemon makes them in advance, and ends them when it stops.
 const UNCLAIMED: &str = "/podvisor-unclaimed";
 
-/// Processes that cannot be seen.
+/// The node's processes are not visible.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessesError {
     /// The node's `/proc` cannot be read.
     #[error(transparent)]
     Root(#[from] RootError),
-    /// The root has no processes: it is no running node's.
+    /// The root has no processes, so it does not belong to a running node.
     #[error("the node's /proc shows no processes: mount the node's root with all that is mounted below it")]
     None,
 }
 
-/// Returns the process IDs of the VMMs that pods have.
+/// Returns the process IDs of the VMMs with a pod.
 ///
 /// # Errors
 /// The node's `/proc` cannot be read, or shows nothing.
@@ -37,7 +37,8 @@ pub fn vmms(root: &HostRoot) -> Result<Vec<u32>, ProcessesError> {
     Ok(vmms.map(|(pid, _)| pid).collect())
 }
 
-/// Returns the arguments of each process whose name begins with `name`. The kernel cuts names at 15 bytes.
+/// Returns the arguments of each process with a name beginning with `name`. The kernel cuts names at 15
+/// bytes.
 pub(crate) fn arguments(root: &HostRoot, name: &str) -> Result<Vec<Vec<String>>, ProcessesError> {
     let of = |pid: u32| {
         // A process that has ended meanwhile has none.

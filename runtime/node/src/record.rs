@@ -1,5 +1,5 @@
-//! The node's own record of what was installed on it, and the lock that one installation or removal has at a time. The record is written
-//! before each change, so that a removal knows of everything, however the installation ended.
+//! The node's own record of its installation, and the lock for one installation or removal at a time. The
+//! record is written before each change, so a removal knows of everything, however the installation ended.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,26 +19,26 @@ const LOCK: &str = "/var/lib/podvisor-node/lock";
 /// A record has a hundred paths at most.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Everything that a removal has to know. Fields of a newer installer are passed over.
+/// Everything needed for a removal. Fields of a newer installer are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct InstallRecord {
-    /// Directory that the programs are below, as `/opt/podvisor`.
+    /// Directory above the programs, such as `/opt/podvisor`.
     pub(crate) prefix: PathBuf,
-    /// Files that were, or were about to be, put on the node. The configuration is not among them.
+    /// Files put on the node, or about to be. The configuration is not among them.
     pub(crate) files: BTreeSet<PathBuf>,
     /// Whether files, units or the configuration have changed since the daemon was started.
     pub(crate) restart_due: bool,
-    /// The kubelet that uses Podvisor by what was installed.
+    /// The kubelet switched by this installation.
     pub(crate) kubelet: Option<SwitchRecord>,
 }
 
-/// A kubelet that was, or was about to be, switched.
+/// A switched kubelet, or one about to be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct SwitchRecord {
-    /// The unit that the kubelet runs as.
+    /// The kubelet's unit.
     pub(crate) unit: String,
-    /// The file that makes it use Podvisor.
+    /// The file for switching it to Podvisor.
     pub(crate) drop_in: PathBuf,
     /// Whether the kubelet has not been seen running since.
     pub(crate) restart_due: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Held {
     _lock: File,
 }
 
-/// A record that cannot be used.
+/// An unusable record.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// An installer or a remover is at work.

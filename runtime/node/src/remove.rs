@@ -1,4 +1,5 @@
-//! The removal: the kubelet's way back, then the daemon, then the files. Every step may be done again, and the record goes last.
+//! The removal: the kubelet's way back, then the daemon, then the files. Every step may be repeated, and the
+//! record goes last.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,22 +12,22 @@ use crate::record::{Held, InstallRecord, RecordError};
 use crate::report::{Report, say};
 use crate::root::{HostRoot, RootError};
 
-/// Directories of state in their default places. A state that the configuration has elsewhere stays.
+/// Directories of state in their default places. State elsewhere, by configuration, stays.
 const STATE: &[&str] = &["/run/podvisor", "/var/lib/podvisor", "/var/lib/cni/podvisor"];
 
-/// The longest list of mounts that is read, in bytes: some ten thousand mounts.
+/// The longest list of mounts to read, in bytes: some ten thousand mounts.
 const MOUNTS_BYTES_MAX: u64 = 16 << 20;
 
-/// A removal as it is asked for.
+/// A requested removal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RemoveSpec {
-    /// Whether pods in VMs are ended, which otherwise are in the way.
+    /// Whether to end pods in VMs. Otherwise they prevent the removal.
     pub force: bool,
     /// Whether configuration and state go, too.
     pub purge: bool,
 }
 
-/// A removal that did not come to its end. Run again, it goes on.
+/// An incomplete removal. Running it again continues it.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveError {
     /// The kubelet did not go back.
@@ -46,7 +47,7 @@ pub enum RemoveError {
     Mounted(String),
 }
 
-/// Removes what [`install`](crate::install()) has installed.
+/// Undoes [`install`](crate::install()).
 ///
 /// # Errors
 /// VMs run, a step failed, or an installation is under way.
@@ -64,7 +65,7 @@ pub fn remove(
     let mut record = held.record.clone().unwrap_or_default();
     leave::way_back(root, host, &mut record, spec.force, report)?;
     units(root, host, &record, report)?;
-    // Not before: a daemon that runs has mounts for VMMs that wait for pods.
+    // Not earlier: a running daemon has mounts for pooled VMMs.
     if spec.purge
         && let Some(place) = mounted(root)?
     {
@@ -84,7 +85,7 @@ pub fn remove(
     Ok(())
 }
 
-/// Stops what is ours and keeps systemd from starting it.
+/// Stops and disables our units.
 fn units(
     root: &HostRoot,
     host: &dyn Host,
@@ -116,7 +117,7 @@ fn files(root: &HostRoot, record: &InstallRecord, report: Report<'_>) -> Result<
     Ok(())
 }
 
-/// Whether a directory has Podvisor's name in its path, so that nobody else needs it.
+/// Whether a directory has Podvisor's name in its path, so it is ours alone.
 fn is_ours(directory: &Path) -> bool {
     directory.iter().any(|part| part == "podvisor")
 }
@@ -127,8 +128,8 @@ fn purge(root: &HostRoot) -> Result<(), RootError> {
     STATE.iter().try_for_each(|place| root.remove_tree(Path::new(place)))
 }
 
-/// Returns something that is mounted below the state's directories. Blanks and the like are octal there (proc_pid_mountinfo(5)), which is
-/// the same for a beginning.
+/// Returns a mount point below the state's directories. Blanks and the like are octal there
+/// (proc_pid_mountinfo(5)). They do not change the comparison of prefixes.
 fn mounted(root: &HostRoot) -> Result<Option<String>, RootError> {
     let text = root.read(Path::new("/proc/1/mountinfo"), MOUNTS_BYTES_MAX)?.unwrap_or_default();
     let places = text.lines().filter_map(|line| line.split(' ').nth(4));

@@ -1,11 +1,11 @@
-//! The lines that an installation and a removal print: one for each step, as it is done.
+//! The lines printed by an installation or a removal: one per completed step.
 
-/// A step that is over.
+/// A completed step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// The step's name.
     pub what: &'static str,
-    /// The deed, or why nothing had to be done.
+    /// The change, or why nothing had to be done.
     pub outcome: String,
 }
 

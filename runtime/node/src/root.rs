@@ -1,5 +1,6 @@
-//! The node's root directory, as a container sees it. Every path is resolved inside it: a symbolic link of the node leads to where it
-//! leads on the node, and never into the container. Files are replaced as a whole, so that whoever has the old one open keeps it.
+//! The node's root directory, as seen from a container. Every path is resolved inside it: a symbolic link
+//! leads to its target on the node, never into the container. Files are replaced as a whole, so a process
+//! with the old one open keeps it.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -10,16 +11,17 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-/// Bytes that are copied at a time. A piece of nothing but zeros becomes a hole.
+/// Bytes copied at a time. A chunk with only zeros becomes a hole.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Names in a directory that are looked at. The longest such directory is `/proc` with a few ten thousand processes.
+/// Most names read from a directory. The longest such directory is `/proc`, with a few ten thousand
+/// processes.
 const NAMES_MAX: usize = 1 << 20;
 
-/// Depth of directories that are removed. Podvisor's own are a few levels deep.
+/// Depth of directories to remove. Podvisor's own are a few levels deep.
 const DEPTH_MAX: u32 = 64;
 
-/// End of the name of a file that is being written. A leftover of a killed writer is replaced by the next.
+/// Suffix of a file during its writing. A killed writer's leftover is replaced by the next one.
 const NEW: &str = ".podvisor-new";
 
 /// The root directory of a node.
@@ -31,7 +33,7 @@ pub struct HostRoot {
     pub(crate) gate: crate::tests::Gate,
 }
 
-/// A file or directory of the node that cannot be dealt with.
+/// A failed operation on a file or directory of the node.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {act} {} on the node", path.display())]
 pub struct RootError {
@@ -40,7 +42,7 @@ pub struct RootError {
     source: io::Error,
 }
 
-/// The file system that a path of the node is, or would be, on.
+/// The file system at a path of the node, or at its nearest existing parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Space {
     pub(crate) free_bytes: u64,
@@ -82,7 +84,7 @@ impl HostRoot {
         &self.path
     }
 
-    /// Passed before each change of the node. Tests fail one there, and all that follow, as after a kill.
+    /// Called before each change of the node. Tests fail one there, and all later ones, as after a kill.
     #[cfg_attr(
         not(test),
         expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "tests have a gate here")
@@ -102,7 +104,7 @@ impl HostRoot {
         rustix::fs::openat2(&self.directory, inside, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
     }
 
-    /// Returns what a path is, links followed, or `None` where nothing is.
+    /// Returns the type of a path, following links, or `None` if nothing is there.
     pub(crate) fn kind(&self, path: &Path) -> Result<Option<FileType>, RootError> {
         let failed = |errno| RootError::new("look at", path, errno);
         match self.open_at(path, OFlags::PATH) {
@@ -112,7 +114,7 @@ impl HostRoot {
         }
     }
 
-    /// Whether a path is there itself as a symbolic link, wherever that leads.
+    /// Whether a path is itself a symbolic link, wherever it leads.
     pub(crate) fn is_link(&self, path: &Path) -> Result<bool, RootError> {
         Ok(self.entry(path)?.is_some_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink))
     }
@@ -128,7 +130,7 @@ impl HostRoot {
         }
     }
 
-    /// Opens the directory that a path is in, `None` where that is not there.
+    /// Opens a path's directory, `None` if it is missing.
     fn parent<'a>(&self, path: &'a Path) -> Result<Option<(OwnedFd, &'a OsStr)>, Errno> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::INVAL) };
         match self.open_at(parent, OFlags::RDONLY | OFlags::DIRECTORY) {
@@ -154,7 +156,7 @@ impl HostRoot {
         Ok(Some(file))
     }
 
-    /// Reads a text of at most `bytes_max` bytes, `None` where no file is. Bytes that are not UTF-8 are replaced.
+    /// Reads a text of at most `bytes_max` bytes, `None` if there is no file. Invalid UTF-8 is replaced.
     pub(crate) fn read(&self, path: &Path, bytes_max: u64) -> Result<Option<String>, RootError> {
         let failed = |error| RootError::new("read", path, error);
         let Some(file) = self.file(path)? else { return Ok(None) };
@@ -177,7 +179,7 @@ impl HostRoot {
         names_in(&fd).map_err(failed)
     }
 
-    /// Returns the space of the file system that a path is on, or would be on once it is made.
+    /// Returns the space of the file system at a path, or of its future file system if the path is missing.
     pub(crate) fn space(&self, path: &Path) -> Result<Space, RootError> {
         let failed = |errno| RootError::new("look at the file system of", path, errno);
         for place in path.ancestors() {
@@ -221,8 +223,8 @@ impl HostRoot {
         self.put(path, 0o644, &mut text.as_bytes())
     }
 
-    /// Puts a file into its place as a whole: after a kill there is the old one or the new one. A link in its place is replaced, not
-    /// followed. Missing directories are made.
+    /// Replaces a file as a whole: after a kill there is the old one or the new one. A link in its place is
+    /// replaced, not followed. Missing directories are created.
     pub(crate) fn put(&self, path: &Path, mode: u32, content: &mut dyn Read) -> Result<(), RootError> {
         let failed = |error: io::Error| RootError::new("write", path, error);
         if let Some(above) = path.parent() {
@@ -241,7 +243,7 @@ impl HostRoot {
             Ok(rustix::fs::fsync(&parent)?)
         });
         written.map_err(|error| {
-            // A file that is cut short takes space where there may be none.
+            // An incomplete file takes scarce space.
             let _ = rustix::fs::unlinkat(&parent, &new, AtFlags::empty());
             failed(error)
         })
@@ -272,8 +274,8 @@ impl HostRoot {
         }
     }
 
-    /// Empties a directory and takes it away. Links in it are removed and not followed, and something mounted below it is an error.
-    /// A link in its own place, and a disk of its own, stay.
+    /// Empties a directory and removes it. Links in it are removed without being followed, and a mount below
+    /// it is an error. If the path is a link, or has a disk of its own, it stays.
     pub(crate) fn remove_tree(&self, path: &Path) -> Result<(), RootError> {
         let failed = |errno| RootError::new("empty", path, errno);
         let is_directory = |stat: Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
@@ -286,7 +288,7 @@ impl HostRoot {
         self.remove_if_empty(path)
     }
 
-    /// Opens, and makes where it is missing, a file that stands for a lock.
+    /// Opens a lock file, and creates it if it is missing.
     pub(crate) fn lock_file(&self, path: &Path) -> Result<File, RootError> {
         let failed = |errno| RootError::new("open", path, errno);
         if let Some(above) = path.parent() {
@@ -350,7 +352,7 @@ fn names_in(directory: &OwnedFd) -> Result<Vec<String>, Errno> {
     Ok(names)
 }
 
-/// Removes what is in a directory, on its own file system and mount alone.
+/// Removes the content of a directory, only on its own file system and mount.
 fn empty(directory: &OwnedFd, depth: u32) -> Result<(), Errno> {
     if depth == 0 {
         return Err(Errno::TOOBIG);

@@ -1,5 +1,5 @@
-//! The daemon's configuration on the node: what a new one says, and what one that is there says of the places that an installation needs.
-//! The file's whole meaning is the daemon's matter.
+//! The daemon's configuration on the node: writes a new one, and reads from an existing one the places needed
+//! for an installation. Only the daemon interprets the whole file.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,13 @@ use crate::root::{HostRoot, RootError};
 /// A configuration has a few hundred lines.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// The pods without a handler's name that the other runtime gets, as `upstream.unnamed_pods` has them.
+/// Pods without a handler's name for the other runtime, as in `upstream.unnamed_pods`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnnamedPods {
-    /// All, so that a pod runs in a VM only where it asks for that.
+    /// All: a pod runs in a VM only if it asks for it.
     #[default]
     All,
-    /// Pods that ask for the node's namespaces.
+    /// Pods in the node's namespaces.
     Node,
     /// None.
     None,
@@ -26,13 +26,13 @@ pub enum UnnamedPods {
 pub(crate) struct Upstream {
     /// The runtime's CRI socket on the node.
     pub(crate) socket: PathBuf,
-    /// Names of its handlers that pods may name.
+    /// Names of its handlers, available to pods.
     pub(crate) handlers: Vec<String>,
-    /// Pods that go there unnamed.
+    /// Pods sent there without a handler.
     pub(crate) unnamed_pods: UnnamedPods,
 }
 
-/// Places that a configuration names.
+/// Places named in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// The daemon's CRI socket.
@@ -41,7 +41,7 @@ pub(crate) struct Settings {
     pub(crate) upstream: Option<PathBuf>,
 }
 
-/// A configuration that cannot be made or read.
+/// A failure to make or read a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// The node's disk failed.
@@ -50,7 +50,7 @@ pub enum SettingsError {
     /// The file on the node is no TOML.
     #[error("{CONFIGURATION} on the node cannot be read")]
     Parse(#[source] Box<toml::de::Error>),
-    /// The file that comes with the installation has no line for a key.
+    /// The delivered configuration has no line for a key.
     #[error("the configuration that is to be installed has no line for {section}.{key}")]
     NoLine {
         /// The table.
@@ -82,7 +82,7 @@ impl Settings {
     }
 }
 
-/// Returns the configuration that comes with the installation, with the other runtime in it.
+/// Returns the delivered configuration, completed with the other runtime.
 pub(crate) fn with_upstream(example: &str, upstream: &Upstream) -> Result<String, SettingsError> {
     let unnamed = match upstream.unnamed_pods {
         UnnamedPods::All => "all",

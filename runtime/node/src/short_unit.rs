@@ -1,15 +1,15 @@
-//! Units of systemd that live for one piece of work on the node. The work is systemd's child and not the container's: it has the node's
-//! devices, and goes on to its end where the container is killed.
+//! Units of systemd for one job on the node. The job is a child of systemd, not of the container: it has the
+//! node's devices, and goes on if the container is killed.
 
 use std::path::{Path, PathBuf};
 
 use crate::host::{CallError, Host};
 use crate::root::{HostRoot, RootError};
 
-/// Output of a piece of work that is read, in bytes.
+/// Bytes read of a job's output.
 const LOG_BYTES_MAX: u64 = 1 << 20;
 
-/// A unit by its name, and the file on the node that its output goes to.
+/// A unit by its name, and the file on the node for its output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ShortUnit {
     pub(crate) name: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct ShortUnit {
 }
 
 impl ShortUnit {
-    /// Runs the commands, which are lines of a unit's `[Service]`. Returns how that ended, and the output.
+    /// Runs the commands, given as lines of a unit's `[Service]`. Returns the outcome and the output.
     pub(crate) fn run(
         self,
         root: &HostRoot,
@@ -39,14 +39,14 @@ impl ShortUnit {
         Ok((outcome.map(drop), said))
     }
 
-    /// Takes away what a run that was cut short has left.
+    /// Removes the leftovers of an interrupted run.
     pub(crate) fn remove(self, root: &HostRoot) -> Result<(), RootError> {
         root.remove(&self.path())?;
         root.remove(Path::new(self.log))?;
         Ok(())
     }
 
-    /// Where systemd reads units that end with the node.
+    /// The unit's path, in systemd's directory for units that do not survive a reboot.
     fn path(self) -> PathBuf {
         Path::new("/run/systemd/system").join(self.name)
     }

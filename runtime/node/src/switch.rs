@@ -1,5 +1,5 @@
-//! The switch of the kubelet to Podvisor: a file, a restart, and a look whether the kubelet keeps running, with the way back where it does
-//! not. The whole way back, with what becomes of VMs, is in `leave.rs`.
+//! The switch of the kubelet to Podvisor: a file, a restart, and a check whether the kubelet keeps running.
+//! If it does not, the switch is undone. The complete way back, with the end of VMs, is in `leave.rs`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,10 +9,12 @@ use crate::kubelet::{Kubelet, KubeletError};
 use crate::record::{InstallRecord, SwitchRecord};
 use crate::root::HostRoot;
 
-/// Looks at a kubelet after its restart. A kubelet without a runtime ends within seconds, and systemd starts it again after ten.
+/// Checks of a kubelet after its restart. Without a runtime it ends within seconds, and systemd restarts it
+/// after ten.
 const LOOKS: u32 = 15;
 
-/// Makes the kubelet use the daemon at `socket`. `between` is the pause between two looks. Returns what was done.
+/// Switches the kubelet to the daemon at `socket`. `between` is the pause between two checks. Returns a
+/// description of the change.
 pub(crate) fn switch(
     root: &HostRoot,
     host: &dyn Host,
@@ -55,14 +57,14 @@ pub(crate) fn switch(
 
 fn restart(host: &dyn Host, unit: &str) -> Result<(), CallError> {
     host.run("systemctl", &["daemon-reload"])?;
-    // A start that fails is seen by a look.
+    // A failed start is seen by a later check.
     match host.run("systemctl", &["restart", unit]) {
         Err(CallError::Failed { .. }) | Ok(_) => Ok(()),
         Err(error) => Err(error),
     }
 }
 
-/// Looks at a unit for a while; returns systemd's words where it does not keep running.
+/// Checks a unit for a while; returns systemd's report if it does not keep running.
 fn fell(host: &dyn Host, unit: &str, between: Duration) -> Result<Option<String>, CallError> {
     let mut first = None;
     for _ in 0..LOOKS {
