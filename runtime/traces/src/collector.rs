@@ -22,16 +22,16 @@ const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 /// Longest answer, in bytes: an answer is a number and a sentence.
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 
-/// Somebody who takes spans.
+/// A receiver of spans.
 pub(crate) trait Collector: Send + 'static {
-    /// Sends spans. Returns how many of them were rejected, and why.
+    /// Sends spans. Returns the number of rejected ones, and the reason.
     ///
     /// # Errors
-    /// Nobody knows what became of them.
+    /// The fate of the spans is unknown.
     fn send(&mut self, spans: Vec<SpanData>) -> impl Future<Output = Result<Rejected, Status>> + Send;
 }
 
-/// The part of a batch that a collector does not want.
+/// The rejected part of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rejected {
     pub(crate) spans: u64,
@@ -60,7 +60,7 @@ impl Collector for OverGrpc {
     async fn send(&mut self, spans: Vec<SpanData>) -> Result<Rejected, Status> {
         let resource_spans = group_spans_by_resource_and_scope(spans, &self.resource);
         let call = self.client.export(ExportTraceServiceRequest { resource_spans });
-        // The channel's own limit leaves out what comes before a connection.
+        // The channel's own limit excludes the time before a connection.
         let answer = tokio::time::timeout(ANSWERS_WITHIN, call).await;
         let late = |_| Status::deadline_exceeded(format!("no answer within {} s", ANSWERS_WITHIN.as_secs()));
         let answer = answer.map_err(late)??.into_inner().partial_success.unwrap_or_default();

@@ -1,5 +1,5 @@
-//! The context of a trace in the headers of W3C's Trace Context (level 2). Pure. A `traceparent` that is malformed is as none; a
-//! `tracestate` that is malformed, or too long, is dropped alone (sections 3.2 and 3.3).
+//! The context of a trace in the headers of W3C's Trace Context (level 2). Pure. A malformed `traceparent`
+//! counts as none. A malformed or overlong `tracestate` alone is dropped (sections 3.2 and 3.3).
 
 use std::str::FromStr;
 
@@ -8,16 +8,16 @@ use opentelemetry::trace::{SpanContext, SpanId, TraceFlags, TraceId, TraceState}
 /// The header with the ids.
 pub(crate) const TRACEPARENT: &str = "traceparent";
 
-/// The header with what vendors add.
+/// The header with vendors' additions.
 pub(crate) const TRACESTATE: &str = "tracestate";
 
 /// Length of a `traceparent` of version 00, in bytes: `00-<32>-<16>-<2>`.
 const VERSION_00_BYTES: usize = 55;
 
-/// Longest `traceparent` that is looked at, in bytes. Later versions may add to the end; nobody needs kilobytes for that.
+/// Longest accepted `traceparent`, in bytes. Later versions may append to it, but hardly kilobytes.
 const TRACEPARENT_BYTES_MAX: usize = 256;
 
-/// Longest `tracestate` that is passed on, in bytes: what everybody should pass on at least (section 3.3.1.5).
+/// Longest `tracestate` passed on, in bytes: the required minimum (section 3.3.1.5).
 const TRACESTATE_BYTES_MAX: usize = 512;
 
 /// Most members of a `tracestate` (section 3.3.1.1).

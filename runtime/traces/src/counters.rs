@@ -1,4 +1,4 @@
-//! Spans that were sent and that were dropped, counted for those who watch the node.
+//! Counters of sent and dropped spans, for the node's metrics.
 
 use std::sync::LazyLock;
 
@@ -25,9 +25,9 @@ static DROPPED: LazyLock<IntCounterVec> = LazyLock::new(|| {
 pub(crate) enum Reason {
     /// More came than the collector takes.
     Queue,
-    /// The collector did not answer, or with what is no answer.
+    /// The collector did not answer, or answered something invalid.
     Unanswered,
-    /// The collector says that it does not want them.
+    /// The collector rejected them.
     Rejected,
 }
 

@@ -5,20 +5,20 @@ use std::str::FromStr;
 use tonic::codegen::http::Uri;
 use tonic::codegen::http::uri::Scheme;
 
-/// The address of a collector that speaks OTLP over gRPC in plaintext.
+/// The address of a collector with OTLP over gRPC in plaintext.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(Uri);
 
 /// Why a text is no address of a collector.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum EndpointError {
-    /// Not of the form that is wanted.
+    /// Not in the required form.
     #[error("{text:?} is not of the form http://host:port")]
     Form {
         /// The text.
         text: String,
     },
-    /// TLS, which is not there.
+    /// TLS, not supported.
     #[error("{text:?} asks for TLS, which is not supported here: use a collector on the node over http://")]
     Tls {
         /// The text.

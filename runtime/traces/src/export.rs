@@ -1,4 +1,4 @@
-//! The task that sends spans, batch by batch.
+//! The task for sending spans, batch by batch.
 //!
 //! ```text
 //!            a span ends            the collector takes them
@@ -6,11 +6,11 @@
 //!                           │  ▲ a pause, up to RETRIED_FOR
 //!                  no answer│  │
 //!                           ▼  │
-//!                         pausing ── too long, or an error that stays ──► dropped, counted ──► waiting
+//!                         pausing ── too long, or a permanent error ──► dropped, counted ──► waiting
 //! ```
 //!
-//! While the collector is gone spans gather in the queue, and are dropped beyond its bound. The log has one warning for each time
-//! that the collector goes, and one line when it is back.
+//! While the collector is gone, spans gather in the queue and are dropped beyond its limit. The log has one
+//! warning each time the collector becomes unavailable, and one line when it is back.
 
 use std::time::Duration;
 
@@ -24,23 +24,25 @@ use tracing::{info, warn};
 use crate::collector::{Collector, Rejected, may_be_repeated};
 use crate::counters::{Reason, dropped, sent};
 
-/// Spans in one message: OpenTelemetry's default. With the queue's bounds a message stays below gRPC's usual 4 MiB.
+/// Spans in one message: OpenTelemetry's default. With the queue's limits a message stays below gRPC's usual
+/// 4 MiB.
 const BATCH_MAX: usize = 512;
 
-/// How long more spans are waited for after the first.
+/// How long to wait for more spans after the first.
 const GATHERED_FOR: Duration = Duration::from_secs(1);
 
 /// The first pause after a failure, and the longest.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(8);
 
-/// How long a batch is tried again: a collector that is restarted loses nothing, and one that is gone holds up no memory.
+/// How long a batch is retried. A collector's restart loses nothing, and a missing collector does not hold up
+/// memory.
 const RETRIED_FOR: Duration = Duration::from_secs(30);
 
-/// How long the end of the daemon waits for the last spans.
+/// How long the daemon waits for the last spans at its end.
 const FINISHED_WITHIN: Duration = Duration::from_secs(2);
 
-/// Longest reason of a collector's in the log, in characters: a stranger wrote it.
+/// Longest collector's reason in the log, in characters: it is untrusted input.
 const WHY_CHARS_MAX: usize = 300;
 
 /// The running task.
@@ -51,7 +53,7 @@ pub struct Exporting {
 }
 
 impl Exporting {
-    /// Sends until [`Exporting::finish`], on the runtime that the caller is in.
+    /// Sends until [`Exporting::finish`], on the caller's runtime.
     pub(crate) fn begin(
         spans: mpsc::Receiver<SpanData>,
         address: String,
@@ -62,7 +64,7 @@ impl Exporting {
         Exporting { stop, task: tokio::spawn(exporter.run()) }
     }
 
-    /// Sends what has come up to now, for two seconds at most, and ends the task.
+    /// Sends the spans gathered so far, for two seconds at most, and ends the task.
     pub async fn finish(mut self) {
         self.stop.send_replace(true);
         if tokio::time::timeout(FINISHED_WITHIN, &mut self.task).await.is_err() {
@@ -121,7 +123,7 @@ impl<C: Collector> Exporter<C> {
         batch
     }
 
-    /// Sends a batch, again where that may help.
+    /// Sends a batch, with retries if they may help.
     async fn deliver(&mut self, batch: Vec<SpanData>) {
         let count = batch.len() as u64;
         let until = Instant::now() + RETRIED_FOR;
@@ -176,7 +178,7 @@ impl<C: Collector> Exporter<C> {
     }
 }
 
-/// Resolves once the daemon stops. A sender that is gone is a daemon that has.
+/// Resolves once the daemon stops. A dropped sender also means a stopped daemon.
 async fn stopped(stopping: &mut watch::Receiver<bool>) {
     let _ = stopping.wait_for(|stopping| *stopping).await;
 }

@@ -1,11 +1,12 @@
-//! The entry point for `tests/fuzz`: headers of whoever calls. Nothing else may call it.
+//! The entry point for `tests/fuzz`: headers of any caller. Nothing else may call it.
 
 use crate::context;
 
-/// Parses both headers, from the two lines of the text. A context that was read is written so that it reads the same.
+/// Parses both headers, from the two lines of the text. A parsed context must survive writing and parsing
+/// again.
 ///
 /// # Panics
-/// When it does not.
+/// If it does not.
 pub fn headers(text: &str) -> bool {
     let (parent, state) = text.split_once('\n').unwrap_or((text, ""));
     let Some(context) = context::parse(parent, state) else { return false };

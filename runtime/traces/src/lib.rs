@@ -1,13 +1,13 @@
-//! Traces: the spans of calls (`runtime-spans`) on their way to a collector of OpenTelemetry's, and the caller's context on its
-//! way in and out.
+//! Traces: the spans of calls (`runtime-spans`) on their way to an OpenTelemetry collector, and the caller's
+//! context on its way in and out.
 //!
 //! ```text
-//!   headers ── context.rs ──► parent of the call's span        span ends ──► queue.rs ──► export.rs ──OTLP──► collector
-//!   headers ◄─ propagate.rs ─ the current span                               (bounded)    (a task)
+//!   headers ── context.rs ──► parent of a call's span    span ends ──► queue.rs ──► export.rs ──► collector
+//!   headers ◄─ propagate.rs ─ the current span                         (bounded)    (a task)  OTLP
 //! ```
 //!
-//! A span that cannot be sent is dropped and counted. Nothing here makes a call wait, and nothing a collector does or fails to do
-//! reaches a call. Where no collector is configured, [`Traces`] is not made, no layer is there, and no span is.
+//! A span that cannot be sent is dropped and counted. Nothing here delays a call, and a collector's failure
+//! never affects one. Without a configured collector, there is no [`Traces`], no layer and no span.
 
 #![forbid(unsafe_code)]
 

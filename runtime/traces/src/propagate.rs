@@ -1,5 +1,5 @@
-//! The context of a trace from a call's headers to its span, and from a span to the headers of a call that goes on. A span that
-//! nobody takes is left alone, and so are the headers then.
+//! The context of a trace, from a call's headers to its span, and from a span to the headers of an outgoing
+//! call. A disabled span is left alone, and so are the headers then.
 
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt;
@@ -9,12 +9,13 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::context::{self, TRACEPARENT, TRACESTATE};
 
-/// Makes the caller's span the parent of `span`, which is new. Headers without a readable parent leave the span a root.
+/// Makes the caller's span the parent of `span`, a new one. Without a readable parent in the headers, the
+/// span is a root.
 pub fn adopt(span: &Span, headers: &HeaderMap) {
     if span.is_disabled() {
         return;
     }
-    // The header of which there are two is as good as none: nobody knows who added which.
+    // A duplicate header is as good as none: its origin is unclear.
     let mut parents = headers.get_all(TRACEPARENT).iter();
     let (Some(parent), None) = (parents.next().and_then(|value| value.to_str().ok()), parents.next()) else {
         return;
@@ -22,12 +23,12 @@ pub fn adopt(span: &Span, headers: &HeaderMap) {
     let states: Vec<&str> =
         headers.get_all(TRACESTATE).iter().filter_map(|value| value.to_str().ok()).collect();
     if let Some(parent) = context::parse(parent, &states.join(",")) {
-        // Only a span that has children already refuses.
+        // Only a span with children refuses.
         let _ = span.set_parent(Context::new().with_remote_span_context(parent));
     }
 }
 
-/// Names `span` as the parent of the call that has these headers, in the place of whoever is named there.
+/// Names `span` as the parent in an outgoing call's headers, replacing any other.
 pub fn inject(span: &Span, headers: &mut HeaderMap) {
     if span.is_disabled() {
         return;

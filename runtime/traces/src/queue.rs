@@ -1,4 +1,5 @@
-//! Spans that have ended, on their way to the task that sends them. Never waits: what does not fit is dropped and counted.
+//! Ended spans on their way to the sending task. Never waits: if the queue is full, spans are dropped and
+//! counted.
 
 use std::time::Duration;
 
@@ -10,17 +11,18 @@ use tokio::sync::mpsc;
 
 use crate::counters::{Reason, dropped};
 
-/// Spans that may wait for the collector: some fifty starts of pods with all their steps, or a minute without a collector on a
-/// busy node. With the bounds below they take some 20 MiB at the very most, and 2 MiB as they are.
+/// Spans waiting for the collector: some fifty starts of pods with all their steps, or a minute without a
+/// collector on a busy node. With the limits below they take at most some 20 MiB, and typically 2 MiB.
 const SPANS_MAX: usize = 2048;
 
-/// Longest text of an attribute, in bytes. Names of pods and images are shorter; what a caller makes up may not be.
+/// Longest text of an attribute, in bytes. Names of pods and images are shorter; a caller's own text may not
+/// be.
 const TEXT_BYTES_MAX: usize = 512;
 
-/// Longest description of a failure, in bytes. The log has the whole one.
+/// Longest description of a failure, in bytes. The log has the full text.
 const FAILURE_BYTES_MAX: usize = 1024;
 
-/// The queue's end at which spans come in.
+/// The sending end of the queue.
 #[derive(Debug)]
 pub(crate) struct Queue(mpsc::Sender<SpanData>);
 
@@ -43,7 +45,7 @@ impl SpanProcessor for Queue {
         }
     }
 
-    /// The task that sends them is asked by `Exporting::finish`.
+    /// `Exporting::finish` asks the sending task instead.
     fn force_flush(&self) -> OTelSdkResult {
         Ok(())
     }
@@ -53,7 +55,7 @@ impl SpanProcessor for Queue {
     }
 }
 
-/// Cuts what callers may have made long.
+/// Truncates texts from callers.
 fn bound(span: &mut SpanData) {
     for attribute in &mut span.attributes {
         if let Value::String(text) = &mut attribute.value

@@ -1,4 +1,5 @@
-//! Spans kept in memory, for tests of what makes them: the layer and its settings are those of the daemon, the collector is a list.
+//! Spans kept in memory, for tests: the layer and its settings are those of the daemon, the collector is a
+//! list.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -18,7 +19,7 @@ use tracing_subscriber::layer::{self, SubscriberExt};
 use crate::sampler;
 use crate::traces;
 
-/// A span that was recorded. Ids are in hexadecimal.
+/// A recorded span. Ids are in hexadecimal.
 #[derive(Clone, Debug)]
 pub struct RecordedSpan {
     /// Name.
@@ -44,7 +45,8 @@ pub struct RecordedSpan {
 #[derive(Debug, Default)]
 struct Lists {
     ended: Vec<RecordedSpan>,
-    /// Names of spans that go on, by the ids of `tracing`: a span without children begins for a collector only when it ends.
+    /// Names of open spans, by the ids of `tracing`. For a collector, a span without children begins only
+    /// when it ends.
     open: BTreeMap<u64, String>,
 }
 
@@ -53,7 +55,8 @@ struct Lists {
 pub struct Recorder(Arc<Mutex<Lists>>);
 
 impl Recorder {
-    /// Records all spans that this thread makes until the guard is dropped: calls without a parent, and whatever is below a parent.
+    /// Records all spans of this thread until the guard is dropped: calls without a parent, and everything
+    /// below a parent.
     #[must_use]
     pub fn begin() -> (Recorder, DefaultGuard) {
         keep_another();
@@ -68,7 +71,7 @@ impl Recorder {
         (recorder, guard)
     }
 
-    /// The spans that have ended, in the order of their ends.
+    /// The ended spans, in the order of their ends.
     #[must_use]
     pub fn spans(&self) -> Vec<RecordedSpan> {
         self.lists().ended.clone()
@@ -92,14 +95,14 @@ impl Recorder {
         }
     }
 
-    /// Names of the spans that have ended below this one, at once.
+    /// Names of the ended direct children of this span.
     #[must_use]
     pub fn children(&self, parent: &RecordedSpan) -> Vec<String> {
         let spans = self.spans();
         spans.into_iter().filter(|span| span.parent == parent.id).map(|span| span.name).collect()
     }
 
-    /// Names of the spans that go on, in no particular order.
+    /// Names of the open spans, in no particular order.
     #[must_use]
     pub fn open(&self) -> Vec<String> {
         self.lists().open.values().cloned().collect()
@@ -143,14 +146,15 @@ impl SpanProcessor for Recorder {
     }
 }
 
-/// Keeps one more subscriber for as long as the process lives. Where there is one alone, `tracing` asks the subscriber of the thread that
-/// comes to a span first, and takes its answer for all threads: with tests side by side that may be a thread that has none.
+/// Keeps a second subscriber for the lifetime of the process. With only one, `tracing` asks the subscriber of
+/// the first thread at a span and caches its answer for all threads. With tests side by side that thread may
+/// have no subscriber.
 pub(crate) fn keep_another() {
     static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
     ANOTHER.get_or_init(|| Dispatch::new(NoSubscriber::default()));
 }
 
-/// Notes which spans go on.
+/// Keeps track of open spans.
 struct Going(Recorder);
 
 impl<S: Subscriber> Layer<S> for Going {
@@ -167,7 +171,7 @@ impl<S: Subscriber> Layer<S> for Going {
     }
 }
 
-/// A span's name, which may be in a field.
+/// A span's name, possibly from a field.
 struct Name(String);
 
 impl Visit for Name {

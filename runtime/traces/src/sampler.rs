@@ -1,5 +1,5 @@
-//! The choice of calls that are traced. The caller's decision holds where there is one; of calls without a parent a share is traced. Work that no
-//! call asked for is not: it would be as many traces of one span.
+//! The choice of traced calls. The caller's decision takes precedence. Of calls without a parent, a share is
+//! traced. Work outside of a call is not traced: it would only produce many traces of one span.
 
 use opentelemetry::trace::{Link, SpanKind, TraceId};
 use opentelemetry::{Context, KeyValue};

@@ -29,13 +29,13 @@ const ATTRIBUTES_MAX: u32 = 32;
 pub struct TracesConfig {
     /// The collector.
     pub endpoint: Endpoint,
-    /// The share of calls without a parent that are traced, 0 to 1.
+    /// The share of traced calls among those without a parent, 0 to 1.
     pub sample: f64,
-    /// The version of this program, as collectors show it.
+    /// The version of this program, for collectors.
     pub version: &'static str,
 }
 
-/// The source of spans, which gather in a queue until [`Traces::export`].
+/// The source of spans. They gather in a queue until [`Traces::export`].
 #[derive(Clone, Debug)]
 pub struct Traces {
     provider: SdkTracerProvider,
@@ -75,7 +75,7 @@ impl Traces {
         Traces { provider, resource, endpoint: config.endpoint, spans: Arc::new(Mutex::new(Some(spans))) }
     }
 
-    /// The layer that takes the spans of calls, and nothing of the log.
+    /// The layer for spans of calls. It takes nothing of the log.
     pub fn layer<S>(&self) -> impl Layer<S> + Send + Sync + use<S>
     where
         S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
