@@ -16,17 +16,18 @@ use tokio::time::{Instant, sleep};
 /// Most connections at once: as many as a VMM lets the programs of its guest have.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
-/// How long a server whose queue is full may take to make room.
+/// How long a server with a full queue may take to accept the connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 
-/// Pause between two tries at such a server.
+/// Pause between two attempts to connect to such a server.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How often a connection is looked at whose container has said its last word: one that is gone takes no answer.
+/// How often a half-closed connection is checked after the container has finished sending. A closed peer
+/// reads no answer.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Connects to the socket at `path`. No link is followed: a container that may write to a directory on the way could lead
-/// elsewhere by one.
+/// Connects to the socket at `path`. Links are not followed: a container with write access to a directory on
+/// the way could use one to redirect the connection.
 pub(crate) async fn connect(path: &Path) -> io::Result<UnixStream> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
@@ -34,7 +35,7 @@ pub(crate) async fn connect(path: &Path) -> io::Result<UnixStream> {
     if FileType::from_raw_mode(fstat(&socket)?.st_mode) != FileType::Socket {
         return Err(Errno::NOTSOCK.into());
     }
-    // The very file that was looked at.
+    // The same file as checked above.
     let opened = PathBuf::from(format!("/proc/self/fd/{}", socket.as_raw_fd()));
     let deadline = Instant::now() + CONNECT_WITHIN;
     loop {
@@ -54,8 +55,8 @@ pub(crate) fn container_end(stream: OwnedFd) -> io::Result<UnixStream> {
     UnixStream::from_std(stream)
 }
 
-/// Copies both ways, each to its own end. Once the container has said its last word, the way back lasts only as long as the
-/// container has its end open.
+/// Copies in both directions, each to its own end. Once the container has finished sending, the other
+/// direction lasts only as long as the container keeps its end open.
 pub(crate) async fn both_ways(container: UnixStream, server: UnixStream) -> io::Result<()> {
     let look = container.as_fd().try_clone_to_owned()?;
     let (mut from_container, mut to_container) = container.into_split();

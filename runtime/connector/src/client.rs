@@ -23,13 +23,13 @@ use crate::command_line::{ARGUMENT, ConnectorUser};
 use crate::message::{self, Answer};
 use crate::reactor;
 
-/// How long a connector may take to connect: longer than it waits for a server whose queue is full.
+/// How long a connector may take to connect. This is longer than its own wait for a server with a full queue.
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// A connector to start.
 #[derive(Debug)]
 pub struct ConnectorSpec<'a> {
-    /// The program, which calls [`crate::run`] where its first argument is [`crate::ARGUMENT`].
+    /// The program. It calls [`crate::run`] when its first argument is [`crate::ARGUMENT`].
     pub program: &'a Path,
     /// Directories of the cgroups to enter, one in each hierarchy: each has a `cgroup.procs`.
     pub cgroups: &'a [PathBuf],
@@ -51,10 +51,10 @@ pub enum ConnectError {
     Silent,
 }
 
-/// Connections that wait for an answer; `None` once the connector has ended.
+/// Connections waiting for an answer; `None` once the connector has ended.
 type Pending = Mutex<Option<HashMap<u64, oneshot::Sender<i32>>>>;
 
-/// A connector. The process ends with the value, and its connections with the process.
+/// A connector. Dropping it ends the process and its connections.
 #[derive(Debug)]
 pub struct Connector {
     shared: Arc<Shared>,
@@ -98,7 +98,7 @@ impl Connector {
         Ok(connector)
     }
 
-    /// A connector at the other end of the socket, which has ended once `ended` does.
+    /// A connector at the other end of the socket. It has ended once `ended` resolves.
     fn over(socket: OwnedFd, ended: impl Future<Output = ()> + Send + 'static) -> io::Result<Connector> {
         let shared = Arc::new(Shared {
             socket: reactor::watch(socket)?,
@@ -109,10 +109,10 @@ impl Connector {
         let receiver = tokio::spawn(async move {
             let answers = async {
                 receiving.receive().await;
-                // Whoever waits learns that the connector has ended.
+                // Waiting callers learn of the connector's end.
                 receiving.pending().take();
             };
-            // The child is owned here: it is killed where this task is aborted, and reaped where it ends.
+            // This task owns the child: it kills it when aborted, and reaps it at its end.
             tokio::join!(answers, ended);
         });
         Ok(Connector { shared, receiver: receiver.abort_handle() })
@@ -123,11 +123,11 @@ impl Connector {
         self.shared.pending().is_none()
     }
 
-    /// Has the connector connect to the socket at `path`, which has no link on its way, and carry bytes between it and
-    /// `stream`. Returns once there is a connection.
+    /// Has the connector connect to the socket at `path` (without symbolic links) and copy bytes between it
+    /// and `stream`. Returns once the connection exists.
     ///
     /// # Errors
-    /// There is none.
+    /// The connection failed.
     pub async fn connect(&self, path: &Path, stream: OwnedFd) -> Result<(), ConnectError> {
         let id = self.shared.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = oneshot::channel();
@@ -138,7 +138,7 @@ impl Connector {
         let _waiting = Waiting { shared: &self.shared, id };
         let asking = async {
             if self.shared.ask(id, path, stream).await.is_err() {
-                // Whoever comes next need not find that out again.
+                // Later callers fail at once.
                 self.shared.pending().take();
                 return Err(ConnectError::Lost);
             }
@@ -176,7 +176,7 @@ impl Shared {
             match message::next_answer(self.socket.get_ref()) {
                 Ok(Some(Answer { id, errno })) => {
                     let waiting = self.pending().as_mut().and_then(|pending| pending.remove(&id));
-                    // Who asked may have given up.
+                    // The caller may have given up.
                     let _ = waiting.map(|waiting| waiting.send(errno));
                 }
                 Err(Errno::AGAIN) => guard.clear_ready(),
@@ -190,7 +190,7 @@ impl Shared {
     }
 }
 
-/// A connection that is waited for; forgotten when its caller is done or gone.
+/// A pending connection, removed from the map when its caller is done or dropped.
 struct Waiting<'a> {
     shared: &'a Shared,
     id: u64,
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::process::answer_all;
 
-    /// A connector in this process, and what ends it.
+    /// A connector in this process, and the means to end it.
     fn connector() -> (Connector, tokio::task::JoinHandle<()>) {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) =

@@ -1,8 +1,9 @@
-//! How the daemon's program becomes a connector: by its first argument, and the user to be by the second one. Pure.
+//! How the daemon's program becomes a connector: the first argument selects it, the second names its user.
+//! Pure.
 
 use std::fmt;
 
-/// First argument of the program that makes it a connector; the second one is a user.
+/// First argument of the program in its role as a connector; the second one is a user.
 pub const ARGUMENT: &str = "connector";
 
 /// A user of the node, with its groups.
@@ -16,7 +17,7 @@ pub struct ConnectorUser {
     pub groups: Vec<u32>,
 }
 
-/// The form in which a connector has its user on its command line: `1000:100:27,44`.
+/// The form of a user on a connector's command line: `1000:100:27,44`.
 impl fmt::Display for ConnectorUser {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let groups: Vec<String> = self.groups.iter().map(u32::to_string).collect();

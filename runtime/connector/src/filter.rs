@@ -1,5 +1,5 @@
-//! seccomp: the system calls that the process may make. Any other ends it, which the daemon sees as a connector that is
-//! gone.
+//! seccomp: the system calls allowed to the process. Any other call ends it, and the daemon sees the
+//! connector end.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,8 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_write,
     libc::SYS_writev,
     libc::SYS_close,
-    // The socket's file; nothing is opened for reading or writing, but by the allocator, which looks at /proc and /sys.
+    // The socket's file. Nothing is opened for reading or writing, except by the allocator, which reads /proc
+    // and /sys.
     libc::SYS_openat,
     libc::SYS_openat2,
     libc::SYS_fstat,
@@ -63,7 +64,7 @@ const ALLOWED: &[c_long] = &[
     libc::SYS_getrandom,
 ];
 
-/// A filter that could not be installed.
+/// Failure to install a filter.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub(crate) enum FilterError {
@@ -79,7 +80,7 @@ pub(crate) fn filter_this_thread() -> Result<(), FilterError> {
     Ok(seccompiler::apply_filter(&program)?)
 }
 
-/// `otherwise` is what becomes of a call that is not allowed.
+/// `otherwise` is the action for a forbidden call.
 fn program(otherwise: SeccompAction) -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
         ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
@@ -108,7 +109,7 @@ fn without(index: u8, bits: libc::c_int) -> Result<SeccompCondition, seccompiler
     SeccompCondition::new(index, SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(bits as u64), 0)
 }
 
-/// Allows a call whose argument `index` is `value`.
+/// Allows a call if its argument `index` is `value`.
 fn equal(index: u8, value: u64) -> Result<SeccompRule, seccompiler::BackendError> {
     let condition = SeccompCondition::new(index, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, value)?;
     SeccompRule::new(vec![condition])
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_descriptor_sends_no_signals() {
-        // In a thread of its own, which keeps the filter.
+        // In a thread of its own: the filter cannot be removed.
         let tried = std::thread::spawn(|| {
             let (pipe, _end) = std::io::pipe().unwrap();
             let program = program(SeccompAction::Errno(nix::libc::EPERM.unsigned_abs())).unwrap();

@@ -1,6 +1,6 @@
-//! The connector: a process for one container, which connects to sockets of the node in the container's stead. Agents of the
-//! node ask who connects to them by the peer's process id, user and cgroup, so that a process answers for the container
-//! that is in the pod's cgroup and has the user that the pod's author named.
+//! The connector: a process for one container that connects to sockets of the node on the container's behalf.
+//! Agents on the node identify a peer by its process id, user and cgroup. So the connector runs in the pod's
+//! cgroup, as the user named by the pod's author, and speaks for the container.
 //!
 //! ```text
 //!   daemon ── seqpacket: path and stream ──► connector ── connect(2) ──► the node's socket
@@ -8,10 +8,11 @@
 //!     └─ container's end: kill, or close ──────►┘  ends
 //! ```
 //!
-//! `client` is the daemon's side; the rest runs in the process, which is the daemon's own program under another first
-//! argument (`command_line`): `process` (the loop), `carry` (one connection), `privileges` and `filter` (what the process gives up before it
-//! does anything). `message` has the packets between them. Nothing here knows pods, tokens or lists of sockets: the daemon
-//! alone decides what a container reaches.
+//! `client` is the daemon's side. The rest runs in the process, started from the daemon's own program with
+//! another first argument (`command_line`). `process` is the loop and `carry` one connection. `privileges`
+//! and `filter` drop rights before the process does anything. `message` defines the packets between the two
+//! sides. Nothing here knows pods, tokens or lists of sockets: the daemon alone decides which sockets a
+//! container reaches.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The packets between the daemon and a connector, which are of one build. A question is a number, a path and the
-//! container's end of the connection; the answer is the number and an errno, 0 for none.
+//! The packets between the daemon and a connector, both of one build. A question is a number, a path and the
+//! container's end of the connection. The answer is the number and an errno, 0 for success.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,13 +13,13 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Bytes of a number, which begins each packet.
+/// Bytes of the number at the start of each packet.
 const ID_BYTES: usize = 8;
 
 /// Longest path, in bytes (PATH_MAX).
 const PATH_BYTES_MAX: usize = 4096;
 
-/// A connection that is asked for.
+/// A requested connection.
 #[derive(Debug)]
 pub(crate) struct Question {
     pub(crate) id: u64,
@@ -50,7 +50,7 @@ pub(crate) fn ask(socket: impl AsFd, id: u64, path: &Path, stream: BorrowedFd<'_
     retry(|| sendmsg(&socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL)).map(drop)
 }
 
-/// Receives the next question, or `None` when the daemon has closed. A packet that is none is an error.
+/// Receives the next question, or `None` when the daemon has closed. A malformed packet is an error.
 pub(crate) fn question(socket: impl AsFd) -> Result<Option<Question>, Errno> {
     let mut bytes = [0; ID_BYTES + PATH_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

@@ -1,5 +1,5 @@
-//! The process gives up root, capabilities, the chance to gain any, and the descriptors that it does not need, before it reads a
-//! packet.
+//! Before it reads a packet, the process drops root, capabilities, the ability to gain any, and unneeded
+//! descriptors.
 
 use std::io;
 
@@ -14,9 +14,10 @@ use crate::command_line::ConnectorUser;
 /// Descriptors of the process: two for each connection, one more while it is looked at, and a few of its own.
 const DESCRIPTORS_MAX: u64 = 3 * CONNECTIONS_MAX as u64 + 32;
 
-/// Becomes the user, with no capability whoever that is. A process that is not root, as in tests, stays who it is.
+/// Becomes the user, always without capabilities. A process without root, as in tests, keeps its user.
 pub(crate) fn give_up(user: &ConnectorUser) -> io::Result<()> {
-    // A session of its own: no signal meant for the daemon's terminal or group. It fails for a process that leads one.
+    // A session of its own keeps away signals for the daemon's terminal or group. It fails for a session
+    // leader.
     let _ = setsid();
     prctl::set_name(c"podvisor-socket")?;
     std::env::set_current_dir("/")?;

@@ -1,5 +1,5 @@
-//! The process: gives up what it does not need, and then connects as the daemon asks, until the daemon closes the socket or
-//! ends the process. Standard input is the socket.
+//! The process: drops unneeded rights, then connects on the daemon's requests until the daemon closes the
+//! socket or ends the process. Standard input is the socket.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,7 +16,7 @@ use crate::command_line::ConnectorUser;
 use crate::message::{self, Answer, Question};
 use crate::{filter, privileges, reactor};
 
-/// Runs a connector as `user`, which the daemon wrote. The call returns at the end of the process.
+/// Runs a connector as `user`, as written by the daemon. The call returns at the end of the process.
 #[must_use]
 pub fn run(user: &str) -> ExitCode {
     match ConnectorUser::parse(user)
@@ -66,11 +66,11 @@ pub(crate) async fn answer_all(socket: Arc<AsyncFd<OwnedFd>>) -> io::Result<()> 
                     };
                     let connected = connected.await;
                     let errno = connected.as_ref().err().map_or(0, errno);
-                    // A daemon that does not listen has gone, and this process goes with it.
+                    // If the daemon does not listen, it is gone, and this process ends too.
                     let _ = send(&socket, Answer { id, errno }).await;
                     drop(socket);
                     if let Ok((container, server)) = connected {
-                        // Either end may break off, which is theirs to notice.
+                        // Either end may break off. The other notices by itself.
                         let _ = carry::both_ways(container, server).await;
                     }
                 });

@@ -1,10 +1,10 @@
-//! Descriptors of kinds that tokio has no type for, watched by its reactor.
+//! Tokio's reactor for kinds of descriptors without a type in Tokio.
 
 use std::os::fd::OwnedFd;
 
 use tokio::io::unix::AsyncFd;
 
-/// Watches a descriptor, which becomes non-blocking.
+/// Watches a descriptor and makes it non-blocking.
 #[allow(
     deprecated,
     reason = "its successor is unsafe, for types whose descriptor may change; OwnedFd's cannot"
