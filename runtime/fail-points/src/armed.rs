@@ -1,5 +1,5 @@
-//! The points of an armed process, as a trait object: an unarmed program refers to nothing that implements it, so the linker leaves
-//! that out.
+//! The points of an armed process, as a trait object. An unarmed program refers to no implementation, so the
+//! linker leaves it out.
 
 use std::io;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ pub(crate) type Passing<'a> = Pin<Box<dyn Future<Output = io::Result<()>> + Send
 
 /// The acts of an armed process at its points.
 pub(crate) trait Armed: Send + Sync {
-    /// Passes a point, on a thread that may block.
+    /// Passes a point, on a blocking thread.
     fn pass(&self, point: Point) -> io::Result<()>;
 
     /// Passes a point in a task.

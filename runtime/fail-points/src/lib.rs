@@ -1,16 +1,17 @@
-//! Places where a test stops, fails or holds the daemon: one before each step that leaves something behind outside the
-//! daemon's own memory.
+//! Places where a test stops, fails or holds the daemon. There is one before each step with an effect outside
+//! the daemon's own memory.
 //!
-//! | what | where |
+//! | subject | where |
 //! |---|---|
 //! | the points, by name | [`Point`] |
-//! | a step that is about to be made | [`pass`], [`pass_async`] |
+//! | a step about to be made | [`pass`], [`pass_async`] |
 //! | the tests' own daemon | [`arm`] |
-//! | orders of a test, and the record of what was passed | `orders.rs` |
+//! | orders of a test, and the record of passed points | `orders.rs` |
 //!
-//! All programs share one build of this crate. Only the tests' daemon calls [`arm`], and only `arm` refers to the code
-//! that reads orders. The linker therefore leaves that code and the names of the points out of the daemon that ships,
-//! where a call looks at a word of memory and goes on. A test holds that (`tests/e2e/tests/e2e/steps`).
+//! All programs share one build of this crate. Only the tests' daemon calls [`arm`], and only `arm` refers to
+//! the code for reading orders. The linker therefore leaves this code and the names of the points out of the
+//! shipped daemon. There a call only reads one word of memory. A test verifies this
+//! (`tests/e2e/tests/e2e/steps`).
 
 #![forbid(unsafe_code)]
 
@@ -32,7 +33,7 @@ pub fn arm() {
     }
 }
 
-/// Passes a point, on a thread that may block.
+/// Passes a point, on a blocking thread.
 ///
 /// # Errors
 /// A test has ordered the step to fail.
@@ -44,7 +45,7 @@ pub fn pass(point: Point) -> io::Result<()> {
     }
 }
 
-/// Passes a point in a task; one that is held lets its thread go.
+/// Passes a point in a task. A held point frees its thread.
 ///
 /// # Errors
 /// A test has ordered the step to fail.

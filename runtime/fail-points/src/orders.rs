@@ -1,14 +1,15 @@
-//! Orders of a test, in a file that is read at each passing, and the record of passings. Owns the form of both files.
+//! A test's orders, in a file read at each passing, and the record of passings. Owns the form of both files.
 //!
 //! ```text
-//!   orders:  store.commit abort 2      POINT ACTION N: at the point's Nth passing since the file last changed
-//!            # 17                      a line that only makes the file another
+//!   orders:  store.commit abort 2      POINT ACTION N: at the point's Nth passing since the last change
+//!            # 17                      a line just to make the file different
 //!   record:  store.commit 1            POINT N, in the order of passings
 //!            store.commit 2 abort
 //! ```
 //!
-//! A test replaces the file of orders as a whole, by a rename, while it has the record locked (flock): reading orders and recording
-//! what was done by them are one step for it. A task that is held goes on when the file has become another.
+//! A test replaces the file of orders as a whole, by a rename, while it has the record locked (flock).
+//! Reading orders and recording their effect are thus one step for the test. A held task goes on when the
+//! file has changed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -20,11 +21,11 @@ use std::time::Duration;
 use crate::armed::{Armed, Passing};
 use crate::point::Point;
 
-/// The variable that names the file of orders, and the one that names the record.
+/// The environment variables with the paths of the orders and of the record.
 const ORDERS: &str = "PODVISOR_FAIL_POINTS";
 const RECORD: &str = "PODVISOR_FAIL_POINTS_RECORD";
 
-/// Between two looks of who is held.
+/// Interval between two checks of held tasks.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// An act at a point.
@@ -70,8 +71,8 @@ impl Orders {
     /// Counts and records the passing, and finds its order.
     fn meet(&self, point: Point) -> (Option<Action>, String) {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
-        // Until the passing is recorded, or the process has ended, no test replaces the orders: what it reads in the record after that is
-        // all that was done by the old ones.
+        // Until the passing is recorded, or the process has ended, no test replaces the orders. So a test
+        // that reads the record afterwards sees every effect of the old orders.
         if let Some(record) = &self.record {
             record.lock().expect("a test's record can be locked");
         }
@@ -139,7 +140,7 @@ impl Action {
 /// Finds the order for this passing.
 ///
 /// # Panics
-/// The orders are none: a test that is wrong must not pass.
+/// If an order is malformed: a wrong test must not pass.
 fn find(orders: &str, point: Point, count: u64) -> Option<Action> {
     orders.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
         let fields: Vec<_> = line.split(' ').collect();

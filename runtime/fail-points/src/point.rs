@@ -1,9 +1,9 @@
-//! The points, in the order of the crates that pass them. A new one is a line here, and a call before its step;
-//! `tests/tidy` holds that each is passed somewhere.
+//! The points, in the order of their crates. A new one is a line here and a call before its step.
+//! `tests/tidy` verifies that each point is passed somewhere.
 
 macro_rules! points {
     ($($point:ident = $name:literal,)*) => {
-        /// A step that leaves something behind: on a disk, in the kernel, in a VMM or in a guest.
+        /// A step with a lasting effect: on a disk, in the kernel, in a VMM or in a guest.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Point {
             $(#[doc = concat!("The point `", $name, "`.")] $point,)*
@@ -34,7 +34,7 @@ points! {
     StoreUpgrade = "store.upgrade",
     StoreCommit = "store.commit",
     StoreQuarantine = "store.quarantine",
-    // What is known of another runtime's pods.
+    // Records of another runtime's pods.
     UpstreamDirectory = "upstream.directory",
     UpstreamWrite = "upstream.write",
     UpstreamRename = "upstream.rename",
@@ -120,7 +120,7 @@ points! {
     ShareRemove = "share.remove",
     // Connectors to sockets of the node.
     ConnectorSpawn = "connector.spawn",
-    // Volumes that the guest keeps itself.
+    // Volumes kept by the guest itself.
     VolumeRead = "volume.read",
     // Logs and their acknowledgements.
     LogOpen = "log.open",
