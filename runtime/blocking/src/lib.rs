@@ -1,14 +1,14 @@
-//! Bounded pools of threads for work that may wait without end: for a disk that is frozen, for a path on a server that is
-//! gone.
+//! Bounded pools of threads for work with no upper limit on its time, such as access to a frozen disk or to a
+//! path on an unreachable server.
 //!
 //! ```text
 //!   callers ──► a place in the pool ──► a thread of Tokio's ──► the disk
-//!               (waits without a thread, and within a bound where the caller wants one)
+//!               (waits without a thread, up to a limit if the caller sets one)
 //! ```
 //!
-//! There is a pool for each thing that may hang, so that what needs only another goes on. A thread in a system call cannot
-//! be called off: work that its caller has given up keeps its place until it returns. All pools of the daemon together
-//! have fewer places than Tokio has threads for such work (512), so that a place is a thread.
+//! Each thing with a risk of hanging has its own pool, so other work goes on. A thread in a system call
+//! cannot be cancelled: abandoned work keeps its place until it returns. All pools of the daemon together
+//! have fewer places than Tokio has blocking threads (512), so a place always gets a thread.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long [`Pool::run`] waits for a place. A call that waits longer waits for a disk that does not answer.
+/// How long [`Pool::run`] waits for a place. After that time the disk counts as unresponsive.
 const PLACE_WITHIN: Duration = Duration::from_secs(30);
 
 /// A bounded number of threads. Clones are the same pool.
@@ -38,27 +38,28 @@ pub struct Place {
 /// Why work was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
-    /// All threads of the pool have waited for long. The work was not begun.
+    /// All threads of the pool have been busy for too long. The work was not begun.
     #[error("all {places} threads that may wait for {waits_for} do, for {} s now", PLACE_WITHIN.as_secs())]
     Full {
-        /// Name of the disk, or of the other thing that hangs.
+        /// Name of the disk, or of the other thing the threads wait for.
         waits_for: &'static str,
         /// Places of the pool.
         places: usize,
     },
-    /// The work panicked, or the daemon ends.
+    /// The work panicked, or the daemon is shutting down.
     #[error("a thread that waits for {0} ended before its work")]
     Died(&'static str),
 }
 
 impl Pool {
-    /// A pool of at most `places_max` threads; `waits_for` names what may hang, for errors.
+    /// A pool of at most `places_max` threads. `waits_for` names the thing that may hang, for errors.
     #[must_use]
     pub fn new(waits_for: &'static str, places_max: usize) -> Pool {
         Pool { waits_for, places_max, places: Arc::new(Semaphore::new(places_max)) }
     }
 
-    /// Runs `work` on a thread of the pool. Dropping the call keeps work from being begun, and does not end what has begun.
+    /// Runs `work` on a thread of the pool. Dropping the call prevents work from starting, but does not stop
+    /// running work.
     ///
     /// # Errors
     /// No place came free within 30 s, or the work panicked.
@@ -72,9 +73,9 @@ impl Pool {
         }
     }
 
-    /// Waits for a place, as long as that may take.
+    /// Waits for a place without a time limit.
     pub async fn place(&self) -> Place {
-        // Nothing closes it; and then a thread too many is better than work that is never done.
+        // The semaphore is never closed. If it were, an extra thread is better than lost work.
         let permit = self.places.clone().acquire_owned().await.ok();
         Place { waits_for: self.waits_for, permit }
     }
@@ -107,7 +108,7 @@ mod tests {
 
     const PLACES: usize = 4;
 
-    /// A disk that hangs until it is thawed, by the drop of the sender; and how many threads have come to it.
+    /// A disk hanging until the sender is dropped, and the number of threads waiting for it.
     fn disk() -> (mpsc::Sender<()>, impl Fn() + Clone, mpsc::Receiver<()>) {
         let (thaw, frozen) = mpsc::channel::<()>();
         let frozen = Arc::new(Mutex::new(frozen));

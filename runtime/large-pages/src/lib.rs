@@ -1,10 +1,10 @@
-//! Puts files in memory into the node's large pages, 2 MiB each, after they were written. A process that maps such a file has one fault then,
-//! and a guest one exit, where there were 512 of each. The kernel makes no large pages for files in memory by itself
-//! (`shmem_enabled` is `never` on nearly all nodes), and MADV_COLLAPSE, since Linux 6.1, asks for them however that is set
-//! (madvise(2); Documentation/admin-guide/mm/transhuge.rst).
+//! Moves in-memory files into the node's large pages, 2 MiB each, after they were written. A process that
+//! maps such a file then has one fault instead of 512, and a guest one exit. The kernel makes no large pages
+//! for in-memory files by itself (`shmem_enabled` is `never` on nearly all nodes). MADV_COLLAPSE, since Linux
+//! 6.1, requests them regardless of this setting (madvise(2); Documentation/admin-guide/mm/transhuge.rst).
 //!
-//! Nothing here changes what is in a file, and nobody needs it: on a node that has no large page to give the file stays as it is. Unsafe
-//! code is here, since no safe crate has the request.
+//! Nothing here changes a file's content, and it is only an optimisation: if the node has no free large page,
+//! the file stays as it is. Unsafe code is here because no safe crate offers the request.
 
 #![deny(unsafe_code)]
 
@@ -19,16 +19,17 @@ mod mapping;
 
 use mapping::{LARGE_PAGE, Mapping};
 
-/// Least data of a large page, in bytes: the rest becomes zeros that take memory.
+/// Least data of a large page, in bytes: the rest becomes zeros and takes memory.
 const DATA_MIN: u64 = LARGE_PAGE / 4 * 3;
 
-/// Gathers the pages of a file in memory (memfd_create(2), tmpfs) in large ones, wherever three quarters of one are data. Blocking:
-/// some milliseconds for each. Returns how many large pages the file has of those that were asked for.
+/// Collapses the pages of an in-memory file (memfd_create(2), tmpfs) into large ones, wherever at least three
+/// quarters of one are data. Blocking: some milliseconds for each. Returns the number of large pages
+/// requested and obtained.
 ///
-/// A file that is sealed against writes can be mapped for this since Linux 6.7; gather it before it is sealed.
+/// A write-sealed file can be mapped for this only since Linux 6.7; collapse it before sealing.
 ///
 /// # Errors
-/// The file cannot be looked at or mapped. A large page that is not to be had is no error.
+/// The file cannot be inspected or mapped. An unavailable large page is no error.
 pub fn gather(file: &File) -> io::Result<Gathered> {
     let dense = dense(file)?;
     let mut gathered = Gathered { asked: dense.len(), made: 0 };
@@ -108,7 +109,8 @@ mod tests {
         let write = |at: u64, bytes: u64| {
             file.write_all_at(&vec![7; usize::try_from(bytes).unwrap()], at).unwrap();
         };
-        // Too little; enough in two pieces; the end of one, all of the next, and too little of the one after that.
+        // Too little; enough in two pieces; the end of one, all of the next, and too little of the one after
+        // it.
         write(0, DATA_MIN - 4096);
         write(LARGE_PAGE, DATA_MIN - 8192);
         write(2 * LARGE_PAGE - 8192, 8192);

@@ -1,4 +1,4 @@
-//! A view of a file for the request that needs an address. Nobody reads through it.
+//! A view of a file for a request that needs an address. Nothing is read through it.
 
 #![allow(unsafe_code)]
 
@@ -41,17 +41,17 @@ impl Mapping {
         let mapping = Mapping { room, room_bytes, view, view_bytes };
         let at = mapping.address(0).addr();
         let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED;
-        // SAFETY: the range lies in the room, which is nobody else's.
+        // SAFETY: the range lies in the room, owned by this mapping alone.
         unsafe { mmap(Some(at), length(view_bytes)?, ProtFlags::PROT_READ, flags, file, 0) }?;
         Ok(mapping)
     }
 
-    /// Asks for a large page at this offset of the file, which is in the view.
+    /// Requests a large page at this offset of the file, inside the view.
     pub(crate) fn collapse(&self, at: u64) -> io::Result<()> {
         let at = usize::try_from(at).expect("usize has 64 bits");
         let large = usize::try_from(LARGE_PAGE).expect("usize has 64 bits");
         assert!(at.checked_add(large).is_some_and(|end| end <= self.view_bytes), "it is in the view");
-        // SAFETY: the range is mapped, and the request changes nothing that is in it.
+        // SAFETY: the range is mapped, and the request does not change its content.
         let answer = unsafe { libc::madvise(self.address(at).as_ptr(), large, MADV_COLLAPSE) };
         if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -64,7 +64,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: nobody has an address in the room any more.
+        // SAFETY: no address in the room is in use any more.
         let _ = unsafe { munmap(self.room, self.room_bytes) };
     }
 }

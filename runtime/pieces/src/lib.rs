@@ -1,13 +1,13 @@
 //! A stream's bytes on their way from one socket to another, piece by piece as they come.
 //!
 //! ```text
-//!   socket ── Pieces ──▶ Piece::Held    little: memory, for whoever wants to look at it
-//!                   └──▶ Piece::Piped   much: pages that never come into this process ── pour ──▶ socket
+//!   socket ── Pieces ──▶ Piece::Held    little: memory, for readers of the bytes
+//!                   └──▶ Piece::Piped   much: pages kept out of this process ── pour ──▶ socket
 //! ```
 //!
-//! The boundary: runtime-pod produces such bytes and runtime-streaming sends them to clients, and neither may depend on
-//! the other, for the streaming server knows no pods and pods know no HTTP. This crate is all that both share, and knows
-//! neither the meaning of the bytes nor their destination.
+//! The boundary: runtime-pod produces these bytes and runtime-streaming sends them to clients. Neither may
+//! depend on the other: the streaming server knows no pods, and pods know no HTTP. They share only this
+//! crate. It knows neither the meaning of the bytes nor their destination.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A piece of a stream: bytes in memory, or in a pipe of their own. When which is used is decided in `pieces.rs`.
+//! A piece of a stream: bytes in memory, or in a pipe of their own. `pieces.rs` decides between the two.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,13 +12,14 @@ use tokio::net::TcpStream;
 
 use crate::pipe_pool::{Pipe, PipePool};
 
-/// Most bytes moved into a pipe at once. A pipe's sixteen slots hold that much as sockets keep it, up to 32 KiB a slot.
+/// Most bytes moved into a pipe at once. A pipe's sixteen slots hold this much: sockets use up to 32 KiB a
+/// slot.
 pub(crate) const PIPED_BYTES_MAX: usize = 256 << 10;
 
-/// Splice without waiting, and without a copy where pages can be moved.
+/// Splice without waiting, and without a copy if pages can be moved.
 const BY_MOVING: SpliceFlags = SpliceFlags::NONBLOCK.union(SpliceFlags::MOVE);
 
-/// Bytes that follow one another in a stream.
+/// Consecutive bytes of a stream.
 #[derive(Debug)]
 pub enum Piece {
     /// The bytes are in memory.
@@ -46,7 +47,7 @@ impl From<Bytes> for Piece {
     }
 }
 
-/// Bytes that the kernel keeps, in a pipe. Dropping this loses those that were not taken.
+/// Bytes kept by the kernel, in a pipe. Dropping this loses the bytes not yet taken.
 #[derive(Debug)]
 pub struct Piped {
     /// The pipe; `None` only while this is dropped.
@@ -58,7 +59,7 @@ pub struct Piped {
 impl Piped {
     /// Moves the socket's pending bytes into an empty pipe; returns `None` at the socket's end.
     pub(crate) fn of(socket: &impl AsFd, pool: &Arc<PipePool>) -> io::Result<Option<Piped>> {
-        // Made before the splice, so that a pipe that stays empty returns to the pool.
+        // Made before the splice, so a pipe that stays empty returns to the pool.
         let mut piped = Piped { pipe: Some(pool.take()?), left: 0, pool: Arc::clone(pool) };
         if let Some(pipe) = &piped.pipe {
             piped.left = splice(socket, None, &pipe.inlet, None, PIPED_BYTES_MAX, BY_MOVING)?;
@@ -66,13 +67,13 @@ impl Piped {
         Ok((piped.left > 0).then_some(piped))
     }
 
-    /// Returns the number of bytes, which is never 0.
+    /// Returns the number of bytes, never 0.
     #[expect(clippy::len_without_is_empty, reason = "bytes in a pipe are never none")]
     pub fn len(&self) -> usize {
         self.left
     }
 
-    /// Moves all bytes to a client's connection. Not cancel-safe: bytes that were moved are not returned.
+    /// Moves all bytes to a client's connection. Not cancel-safe: bytes already moved are not returned.
     ///
     /// # Errors
     /// The connection has failed.

@@ -1,4 +1,4 @@
-//! Reads a stream piece by piece, and chooses between memory and pipes: little goes through memory, much through pipes.
+//! Reads a stream piece by piece. A few bytes go through memory, many through pipes.
 
 use std::fmt::{self, Debug, Formatter};
 use std::io;
@@ -11,7 +11,8 @@ use tokio::net::UnixStream;
 use crate::piece::{Piece, Piped};
 use crate::pipe_pool::PipePool;
 
-/// Bytes read into memory at a time. A prompt needs little room; a read that fills its room gives the next one more.
+/// Bytes read into memory at a time. A prompt needs little room; after a read fills its room, the next one
+/// gets more.
 const HELD_BYTES_MIN: usize = 4 << 10;
 const HELD_BYTES_MAX: usize = 128 << 10;
 
@@ -25,7 +26,7 @@ pub struct Pieces {
 enum Source {
     /// A socket, with pipes for the times when much comes at once.
     Socket(UnixStream, Arc<PipePool>),
-    /// Anything else that can be read, always into memory.
+    /// Any other reader, always into memory.
     Reader(Box<dyn AsyncRead + Send + Unpin>),
 }
 
@@ -36,12 +37,12 @@ impl From<UnixStream> for Pieces {
 }
 
 impl Pieces {
-    /// Reads from anything that can be read, with all pieces in memory.
+    /// Reads from any reader, with all pieces in memory.
     pub fn held(reader: impl AsyncRead + Send + Unpin + 'static) -> Pieces {
         Pieces { source: Source::Reader(Box::new(reader)), room: HELD_BYTES_MIN }
     }
 
-    /// Returns the stream with all further pieces in memory, for a caller that looks at every byte.
+    /// Returns the stream with all further pieces in memory, for a caller that inspects every byte.
     pub fn into_held(self) -> Pieces {
         match self.source {
             Source::Socket(socket, _) => Pieces::held(socket),

@@ -1,5 +1,5 @@
-//! The pipes of one stream, in which bytes wait between two sockets. An empty pipe is used again; one with bytes in it is
-//! never put back.
+//! The pipes of one stream: buffers for bytes between two sockets. An empty pipe is reused; one with bytes in
+//! it is never put back.
 
 use std::io;
 use std::os::fd::OwnedFd;

@@ -1,7 +1,8 @@
-//! The spans that work is in, taken along into another task.
+//! The current spans of some work, carried into another task.
 //!
-//! A task is in two spans at once: one of the log, and one of the call's steps. A subscriber's layer that wants one of them finds it only
-//! where the task has entered both, since `tracing-subscriber` looks at the spans entered and not at their parents.
+//! A task is in two spans at once: one of the log, and one of the call's steps. A subscriber's layer finds
+//! either of them only if the task has entered both: `tracing-subscriber` looks at the entered spans and not
+//! at their parents.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +13,8 @@ tokio::task_local! {
     static LOG: Log;
 }
 
-/// A span of the log, and what was recorded in it. Each value that a field is given is in all lines that follow, beside those before.
+/// A span of the log with its recorded values. Each value of a field appears in all later lines, beside the
+/// earlier ones.
 #[derive(Clone, Debug)]
 struct Log {
     span: Span,
@@ -35,7 +37,7 @@ impl Log {
     }
 }
 
-/// Records a value in the span of the log that this work is in, if it is not there yet. The span was made with the field.
+/// Records a value in the current span of the log, if it is not there yet. The span was made with the field.
 pub fn record_in_log(field: &'static str, value: &str) {
     let Log { span, recorded } = Log::here();
     let mut recorded = recorded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -45,12 +47,12 @@ pub fn record_in_log(field: &'static str, value: &str) {
     }
 }
 
-/// Does work whose lines of the log are in this span.
+/// Runs work with its log lines in this span.
 pub fn logged<T>(span: Span, work: impl Future<Output = T>) -> impl Future<Output = T> {
     Log { span, recorded: Arc::default() }.around(work)
 }
 
-/// The spans of the work that made this.
+/// The spans at the point of creation.
 #[derive(Clone, Debug)]
 pub struct Carried {
     log: Log,

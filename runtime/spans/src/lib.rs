@@ -1,10 +1,11 @@
-//! The steps of a call, as spans of their own kind: each says what a part of a call was, how long it took, and why it failed.
+//! The steps of a call, as spans of their own kind: each says the step's name, how long it took, and why it
+//! failed.
 //!
-//! This crate makes spans and knows nothing of who takes them: `runtime-traces` sends them to a collector, and where nobody
-//! does, no span is made. Lines of the log have other spans, and never these.
+//! This crate makes spans and does not know their receivers. `runtime-traces` sends them to a collector;
+//! without a receiver no span is made. Lines of the log have other spans, never these.
 //!
-//! No function here that does work is an `async fn`: the future of one has room for its argument twice, as it was handed over and as
-//! it is awaited, and these are within each other in all of a pod's work.
+//! No function here that runs work is an `async fn`: its future would hold the argument twice, once as passed
+//! and once as awaited. These functions are nested in all of a pod's work.
 
 #![forbid(unsafe_code)]
 
@@ -21,17 +22,17 @@ use tracing::{Metadata, Span};
 #[doc(hidden)]
 pub use tracing as __tracing;
 
-/// The target of all these spans, by which they are distinguished from those of the log.
+/// The target of all these spans. It distinguishes them from those of the log.
 pub const TARGET: &str = "podvisor::call";
 
-/// Whether this is a span of a call or of a step of one.
+/// Whether this span belongs to a call or to a step of one.
 #[must_use]
 pub fn is_of_calls(metadata: &Metadata<'_>) -> bool {
     metadata.is_span() && metadata.target() == TARGET
 }
 
-/// Makes the span of a step below the current one: a name, then fields as in `tracing`'s macros. The name is one of few, since
-/// collectors group by it; ids go into fields.
+/// Makes the span of a step below the current one: a name, then fields as in `tracing`'s macros. Collectors
+/// group by the name, so the set of names is small; ids go into fields.
 #[macro_export]
 macro_rules! span {
     ($name:literal $(, $($fields:tt)+)?) => {
@@ -44,7 +45,7 @@ macro_rules! span {
     };
 }
 
-/// Does the work of a step in its span, which says why the work failed.
+/// Runs a step in its span. The span says why the step failed.
 ///
 /// # Errors
 /// The work's own.
@@ -55,12 +56,12 @@ pub fn step<T, E: Error>(
     work.instrument(span.clone()).inspect_err(move |error| failed(&span, error))
 }
 
-/// Does work that cannot fail in the span of its step.
+/// Runs infallible work in the span of its step.
 pub fn always<T>(span: Span, work: impl Future<Output = T>) -> impl Future<Output = T> {
     work.instrument(span)
 }
 
-/// Notes in the span of a step why the step failed.
+/// Records in a step's span why the step failed.
 pub fn failed(span: &Span, error: &dyn Error) {
     if span.is_disabled() {
         return;
@@ -85,7 +86,8 @@ mod tests {
 
     use super::*;
 
-    /// Taken by each test with a subscriber: what one of them wants of a span is kept for all subscribers of the process.
+    /// Locked by each test with a subscriber: `tracing` caches a subscriber's interest in a span for the
+    /// whole process.
     pub(crate) static ONE_SUBSCRIBER: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
     #[derive(Debug)]
