@@ -22,17 +22,17 @@ use super::error::{BackendError, BackendErrorKind};
 /// One pod's agent. Every call but `wait` has a deadline of its own.
 #[async_trait]
 pub(crate) trait Agent: Debug + Send + Sync {
-    /// Does of the configuration what is the same for every pod.
+    /// Applies the part of the configuration common to all pods.
     async fn prepare_pod(&self, request: PreparePodRequest) -> Result<(), BackendError>;
-    /// Configures the guest, and returns what became of the settings of its network.
+    /// Configures the guest, and returns the outcome of its network settings.
     async fn configure_pod(&self, request: ConfigurePodRequest) -> Result<ReplayedSettings, BackendError>;
-    /// Creates a container from what is plugged in `slots`, and returns the user that it runs as.
+    /// Creates a container from the devices in `slots`, and returns its user.
     async fn create_container(
         &self,
         plan: &ContainerPlan,
         slots: &ContainerSlots,
     ) -> Result<User, BackendError>;
-    /// Mounts the container's sockets of the node over the files of theirs that were made anew.
+    /// Mounts the container's sockets of the node over their recreated files.
     async fn attach_host_sockets(&self, container_id: &str) -> Result<(), BackendError>;
     async fn start_container(&self, container_id: &str) -> Result<(), BackendError>;
     /// Writes files of the container's cgroup, all of them or none.
@@ -43,7 +43,7 @@ pub(crate) trait Agent: Debug + Send + Sync {
     ) -> Result<(), BackendError>;
     /// Brings processors up, and binds the memory device where the VM has one in a slot.
     async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), BackendError>;
-    /// Sends a version of a published volume, which the guest then has whole or not at all.
+    /// Sends a version of a published volume. The guest then has all of it or nothing.
     async fn publish_volume(&self, version: &PublishedVersion) -> Result<(), BackendError>;
     /// Gives a memory volume other bounds.
     async fn resize_volume(&self, volume: &str, limits: VolumeLimits) -> Result<(), BackendError>;
@@ -52,7 +52,7 @@ pub(crate) trait Agent: Debug + Send + Sync {
     async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), BackendError>;
     /// Waits for a process's end. An empty exec id names the container's first process.
     async fn wait(&self, container_id: &str, exec_id: &str) -> Result<ProcessExit, BackendError>;
-    /// Sends a signal. Returns the processes of the guest that a SIGKILL has not ended yet.
+    /// Sends a signal. Returns the guest's processes not yet ended by a SIGKILL.
     async fn signal(
         &self,
         container_id: &str,
@@ -86,7 +86,7 @@ pub(crate) trait Agent: Debug + Send + Sync {
 pub(crate) struct GuestReleases {
     pub(crate) kernel: String,
     pub(crate) agent: String,
-    /// The newest protocol that the agent speaks.
+    /// The newest protocol known to the agent.
     pub(crate) protocol: u32,
 }
 
@@ -116,7 +116,7 @@ impl Debug for Output {
     }
 }
 
-/// Lets the agent forget bytes that the host keeps.
+/// Lets the agent discard bytes already kept by the host.
 #[async_trait]
 pub(crate) trait Acknowledge: Send {
     /// `total` bytes of the stream, counted from its very beginning, are kept on the host.
@@ -131,13 +131,13 @@ pub(super) async fn ready(stream: UnixStream) -> Result<GuestReleases, BackendEr
     Ok(GuestReleases { kernel: ready.kernel_release, agent: ready.agent_version, protocol })
 }
 
-/// Reads the first message of an agent that is to be saved, and waits until the agent is done with the stream: no clone finds it
-/// in the middle of a message that nobody hears.
+/// Reads the first message of an agent about to be saved, and waits until the agent has closed the stream. So
+/// no clone resumes in the middle of an unread message.
 pub(super) async fn waits(stream: UnixStream) -> Result<(), BackendError> {
     Ok(runtime_guest::ready_and_done(stream).await?)
 }
 
-/// Wakes the agent of a restored guest. The seed is drawn here, and known to this guest alone.
+/// Wakes the agent of a restored guest. The seed is generated here, for this guest alone.
 pub(super) async fn wake(vsock_path: &Path) -> Result<(), BackendError> {
     Ok(runtime_guest::wake(vsock_path, &rand::random::<[u8; 64]>()).await?)
 }
@@ -147,7 +147,7 @@ pub(super) async fn connect(vsock_path: &Path) -> Result<Arc<dyn Agent>, Backend
     Ok(Arc::new(GuestAgent(Guest::connect(vsock_path).await?)))
 }
 
-/// Connects to an agent that an earlier daemon configured.
+/// Connects to an agent configured by an earlier daemon.
 pub(super) async fn reconnect(vsock_path: &Path) -> Result<Arc<dyn Agent>, BackendError> {
     Ok(Arc::new(GuestAgent(Guest::reconnect(vsock_path).await?)))
 }
@@ -268,7 +268,7 @@ impl Agent for GuestAgent {
 
 #[async_trait]
 impl Input for InputStream {
-    // The type's own methods, which come before the trait's.
+    // The type's own methods. They take precedence over the trait's.
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         InputStream::write(self, bytes).await
     }
@@ -285,7 +285,7 @@ impl Input for InputStream {
 #[async_trait]
 impl Acknowledge for Acknowledger {
     async fn acknowledge(&mut self, total: u64) -> io::Result<()> {
-        // The type's own method, which comes before the trait's.
+        // The type's own method. It takes precedence over the trait's.
         Acknowledger::acknowledge(self, total).await
     }
 }
@@ -294,7 +294,7 @@ impl From<GuestError> for BackendError {
     fn from(error: GuestError) -> Self {
         let kind = match error.refused() {
             None => BackendErrorKind::Unreachable,
-            // An executable that the image does not have, or may not run: the spec asks for what is not there.
+            // The image has no such executable, or it may not be run: the spec is wrong.
             Some(RefusedCode::NotFound | RefusedCode::PermissionDenied | RefusedCode::InvalidArgument) => {
                 BackendErrorKind::Invalid
             }

@@ -11,7 +11,7 @@ use super::vm::Vms;
 use super::volumes::Volumes;
 use crate::error::{PodError, PodErrorKind};
 
-/// Everything outside this crate that pods are made with.
+/// All interfaces of pods to the world outside this crate.
 #[derive(Debug)]
 pub(crate) struct Backends {
     pub(crate) network: Arc<dyn Network>,

@@ -16,7 +16,7 @@ use super::error::{BackendError, BackendErrorKind};
 /// Block devices of the host, by their paths.
 #[async_trait]
 pub(crate) trait Disks: Debug + Send + Sync {
-    /// Opens a device, for writing too where that is asked.
+    /// Opens a device, for writing too if `writable`.
     async fn open(&self, path: PathBuf, writable: bool) -> Result<HostDisk, BackendError>;
 }
 
@@ -87,7 +87,7 @@ fn open(path: PathBuf, writable: bool) -> Result<HostDisk, DiskError> {
         FileType::CharacterDevice => return Err(DiskError::Character(path)),
         _ => return Err(DiskError::NoDevice(path)),
     }
-    // The device that was looked at is the one that is opened.
+    // Opens the same device as checked above.
     let link = format!("/proc/self/fd/{}", found.as_raw_fd());
     match File::options().read(true).write(writable).open(link) {
         Ok(file) => Ok(HostDisk { file, number: status.st_rdev }),

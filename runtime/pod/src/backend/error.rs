@@ -1,7 +1,7 @@
 //! Failures of backends, each with its kind.
 //!
-//! A backend's file converts its own errors and sets the kind there, once. Everyone else looks at the kind
-//! and never at the error behind it, which is kept for its text.
+//! A backend's file converts its own errors and sets the kind there, once. All other code looks only at the
+//! kind, never at the error behind it. This error is kept for its text.
 
 use std::error::Error;
 use std::fmt;
@@ -22,11 +22,11 @@ pub(crate) struct BackendError {
 /// The sort of a backend's failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BackendErrorKind {
-    /// Nobody answered: the other side has ended, or hangs.
+    /// No answer: the other side has ended, or hangs.
     Unreachable,
     /// The other side has ended for certain, and will never answer.
     Ended,
-    /// The request asks for what cannot be, which asking again would not change.
+    /// The request asks for something impossible. A retry would not change this.
     Invalid,
     /// The request makes sense, but not in this state.
     Precondition,
@@ -55,12 +55,13 @@ impl BackendError {
         self.kind
     }
 
-    /// Whether the call may succeed later: nobody answered in time, or the node lacked something (descriptors, memory, room in a backlog).
+    /// Whether the call may succeed later: it timed out, or the node lacked something (descriptors, memory,
+    /// room in a backlog).
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self.kind, BackendErrorKind::Unreachable | BackendErrorKind::Failed)
     }
 
-    /// Returns the failure of the work that the call was part of.
+    /// Returns the failure of the work around this call.
     pub(crate) fn during(self, doing: impl Into<String>) -> PodError {
         let kind = match self.kind {
             BackendErrorKind::Unreachable | BackendErrorKind::Ended => PodErrorKind::Unavailable,
@@ -79,7 +80,7 @@ impl fmt::Display for BackendError {
 }
 
 impl Error for BackendError {
-    /// The cause of the backend's error, whose own text is this one's.
+    /// The cause of the backend's error. This error's text is the backend's own.
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.error.source()
     }

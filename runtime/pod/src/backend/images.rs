@@ -1,4 +1,4 @@
-//! Images that are on this node.
+//! Images on this node.
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use runtime_spec::ImageConfig;
 
 use super::error::BackendError;
 
-/// Images that are on this node.
+/// Images on this node.
 #[async_trait]
 pub(crate) trait ImageSource: Debug + Send + Sync {
     /// Finds an image by tag, digest reference or id.
@@ -20,9 +20,10 @@ pub(crate) trait ImageSource: Debug + Send + Sync {
     fn is_listed(&self, id: &str) -> bool;
     /// Opens the image to be plugged.
     async fn open(&self, id: &str) -> Result<OpenedImage, BackendError>;
-    /// Takes a lease for a VM that an earlier daemon plugged the image into; none where nothing is left of the image.
+    /// Takes a lease for a VM into which an earlier daemon plugged the image; `None` if nothing is left of
+    /// the image.
     fn lease_again(&self, id: &str) -> Option<ImageLease>;
-    /// Says that all such leases are taken: removed images that nobody uses may go.
+    /// Declares all such leases as taken. Unused removed images may now be deleted.
     async fn users_are_known(&self) -> Result<(), BackendError>;
 }
 
@@ -38,7 +39,7 @@ impl ImageLease {
     }
 }
 
-/// An image that may be plugged, and the lease to hold for as long as it is.
+/// An image ready to be plugged, and the lease to hold while it is.
 #[derive(Debug)]
 pub(crate) struct OpenedImage {
     pub(crate) device: Device<OwnedFd>,
@@ -46,7 +47,7 @@ pub(crate) struct OpenedImage {
 }
 
 impl From<OpenImage> for OpenedImage {
-    /// An image of one file takes the form that every VMM knows.
+    /// An image of one file takes the form known to every VMM.
     fn from(image: OpenImage) -> OpenedImage {
         let part = |part: runtime_image::ImagePart| {
             let runtime_image::ImagePart { file, offset, length } = part;
@@ -61,14 +62,14 @@ impl From<OpenImage> for OpenedImage {
     }
 }
 
-/// An image that is on this node.
+/// An image on this node.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundImage {
     /// `sha256:…`
     pub(crate) id: String,
-    /// `registry/repository@sha256:…`, or the id of an image that was never pulled by a name.
+    /// `registry/repository@sha256:…`, or the id if the image was never pulled by a name.
     pub(crate) reference: String,
-    /// Bytes of the guest's address space that the image takes.
+    /// Bytes of the guest's address space taken by the image.
     pub(crate) bytes: u64,
     pub(crate) config: ImageConfig,
 }

@@ -1,8 +1,8 @@
-//! The backends that pods stand on, as traits: networks, VMs, agents, images, shared directories,
-//! disks, volumes, sockets of the node.
+//! The backends of pods, as traits: networks, VMs, agents, images, shared directories, disks, volumes,
+//! sockets of the node.
 //!
-//! Each file holds a trait and its one real implementation, which passes each call on and nothing more. The
-//! traits are there so that tests can let each step fail and see that the steps before it are undone.
+//! Each file holds a trait and its one real implementation. The implementation passes each call on and does
+//! nothing more. With the traits, tests can fail each step and check that the earlier steps are undone.
 
 mod agent;
 mod backends;

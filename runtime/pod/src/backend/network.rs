@@ -14,13 +14,13 @@ pub(crate) trait Network: Debug + Send + Sync {
     async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, BackendError>;
     /// Takes the network down. The call is idempotent and needs the spec alone.
     async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError>;
-    /// Has plugins clean up after networks that are gone.
+    /// Has plugins clean up after removed networks.
     async fn collect_garbage(&self);
-    /// Makes a namespace that waits for a pod, where more are wanted. Whether one was made.
+    /// Makes a namespace for the pool if more are wanted. Returns whether one was made.
     async fn make_spare(&self) -> Result<bool, BackendError>;
-    /// Ends all namespaces that wait.
+    /// Ends all namespaces in the pool.
     fn end_spares(&self);
-    /// How many namespaces wait.
+    /// Number of namespaces in the pool.
     fn spares(&self) -> usize;
 }
 

@@ -25,7 +25,7 @@ pub(crate) trait Shares: Debug + Send + Sync {
 pub(crate) struct ContainerDir {
     pub(crate) shared: PathBuf,
     pub(crate) container: String,
-    /// The VMM that sees the binds; `None` where the pod has none any more.
+    /// The VMM with the binds; `None` if the pod has none any more.
     pub(crate) vmm: Option<VmmProcess>,
 }
 
@@ -33,14 +33,13 @@ impl ContainerDir {
     /// The VMM's mount namespace; `None` where the VMM has ended.
     fn viewer(&self) -> std::io::Result<Option<MountNamespace>> {
         let Some(vmm) = self.vmm else { return Ok(None) };
-        // Opened before the look, so that the process looked at is the one whose namespace it is.
+        // Opened before the check, so the namespace belongs to the checked process.
         let viewer = MountNamespace::of(vmm.pid);
         if vmm_process::alive(vmm) { viewer.map(Some) } else { Ok(None) }
     }
 }
 
-/// The kernel's mounts. Mounting runs beside the async threads: a path may be on a file system that is slow to
-/// answer.
+/// The kernel's mounts. Mounting runs beside the async threads: a path may be on a slow file system.
 #[derive(Debug)]
 pub(crate) struct HostShares(pub(crate) Pool);
 

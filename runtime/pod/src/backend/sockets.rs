@@ -1,4 +1,4 @@
-//! Sockets of the node, and the processes that connect to them.
+//! Sockets of the node, and the processes for connecting to them.
 
 use std::fmt::Debug;
 use std::os::fd::OwnedFd;
@@ -15,27 +15,28 @@ use crate::host::connector_cgroup;
 use crate::sockets::find::{self, FoundSocket, Made};
 use crate::volumes::directory_changes::{DirectoryChanges, Watch};
 
-/// The program that a connector is: this one, whatever has become of its file.
+/// The program of a connector: this one, even if its file has changed.
 const PROGRAM: &str = "/proc/self/exe";
 
 /// Sockets, and connectors to them.
 #[async_trait]
 pub(crate) trait Sockets: Debug + Send + Sync {
-    /// Finds the sockets of a list behind mounts, which come with their numbers.
+    /// Finds the listed sockets behind mounts. The mounts come with their numbers.
     async fn find(
         &self,
         allowed: Vec<PathBuf>,
         mounts: Vec<(usize, PathBuf)>,
     ) -> Result<Vec<FoundSocket>, BackendError>;
-    /// Looks which sockets are there. `follower` is notified when one may have come, until the watches are dropped.
+    /// Checks which sockets exist. `follower` is notified when one may have appeared, until the watches are
+    /// dropped.
     async fn look(&self, paths: Vec<PathBuf>, follower: Arc<Notify>) -> Result<Looked, BackendError>;
     /// Starts a container's connector.
     async fn start(&self, spec: &ConnectorSpec) -> Result<Arc<dyn Connector>, BackendError>;
-    /// Takes the cgroup of a container's connector away, and whatever is in it.
+    /// Removes the cgroup of a container's connector, with everything in it.
     async fn clear(&self, spec: &ConnectorSpec) -> Result<(), BackendError>;
 }
 
-/// A process that connects for one container, and ends with the value.
+/// A process for the connections of one container. Dropping the value ends it.
 #[async_trait]
 pub(crate) trait Connector: Debug + Send + Sync {
     /// Connects `stream` to the socket at `path`.
@@ -57,12 +58,12 @@ pub(crate) struct ConnectorSpec {
 /// Sockets as they were looked at.
 #[derive(Debug)]
 pub(crate) struct Looked {
-    /// The sockets that are there, in the order of their paths.
+    /// The existing sockets, in the order of their paths.
     pub(crate) made: Vec<Option<Made>>,
     pub(crate) _watches: Vec<Watch>,
 }
 
-/// The node's own. Looking runs beside the async threads: a path may be on a file system that is slow to answer.
+/// The node's own. Checks run beside the async threads: a path may be on a slow file system.
 #[derive(Debug)]
 pub(crate) struct NodeSockets {
     pub(crate) paths: Pool,
@@ -85,7 +86,7 @@ impl Sockets for NodeSockets {
         let directories = Arc::clone(&self.directories);
         let handle = tokio::runtime::Handle::current();
         let look = move || -> std::io::Result<Looked> {
-            // The first watch makes the instance, which the async threads' reactor has.
+            // The first watch creates the instance, and needs the async threads' reactor.
             let _context = handle.enter();
             let nearest = paths.iter().filter_map(|path| find::nearest_directory(path));
             let watches = nearest.map(|directory| directories.watch(directory, Arc::clone(&follower)));

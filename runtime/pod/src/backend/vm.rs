@@ -29,10 +29,10 @@ use crate::record::VmmProcess;
 pub(crate) trait Vms: Debug + Send + Sync {
     /// Starts a VMM without a guest.
     async fn spawn(&self, request: SpawnRequest) -> Result<Arc<dyn Vm>, BackendError>;
-    /// Finds a VMM again that an earlier daemon started.
+    /// Finds a VMM started by an earlier daemon.
     async fn attach(&self, dir: &Path, vmm: VmmProcess) -> Result<Arc<dyn Vm>, BackendError>;
-    /// Kills the VMM on record, or those that hold the control socket where that one has ended or none is on record.
-    /// A VMM that has ended is no error.
+    /// Kills the VMM on record. If this one has ended, or none is on record, kills the holders of the control
+    /// socket. An ended VMM is no error.
     async fn kill(&self, vmm: Option<VmmProcess>, control_socket: &Path) -> Result<(), BackendError>;
 }
 
@@ -40,9 +40,9 @@ pub(crate) trait Vms: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct SpawnRequest {
     pub(crate) id: String,
-    /// An existing directory in which the sockets are made.
+    /// An existing directory for the sockets.
     pub(crate) dir: PathBuf,
-    /// The tmpfs with the VMM's root, by which its guest reaches the host's files, and with its logs. The call makes it.
+    /// The tmpfs with the VMM's logs and its root, for its guest's access to the host's files. The call makes it.
     pub(crate) shared: PathBuf,
     /// The guest's cache of those files.
     pub(crate) volume_cache: VolumeCache,
@@ -75,9 +75,9 @@ pub(crate) struct TemplateParts {
     pub(crate) memory: File,
     /// The state beside it, sealed.
     pub(crate) state: File,
-    /// Pages of the memory that the guest will write to.
+    /// Pages of the memory written early by the guest.
     pub(crate) first_writes: Vec<PageRun>,
-    /// Further pages of it that the guest will read.
+    /// Further pages read early by the guest.
     pub(crate) first_reads: Vec<PageRun>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) trait Vm: Debug + Send + Sync {
     fn pid(&self) -> u32;
     /// The start time of the VMM's process, in clock ticks since the host's boot.
     fn start_time(&self) -> u64;
-    /// The release of Podvisor that the VMM says it is of.
+    /// The VMM's release of Podvisor, as it reports it.
     fn release(&self) -> String;
     /// Whether the VMM has slots for volumes.
     fn has_volume_slots(&self) -> bool;
@@ -105,50 +105,51 @@ pub(crate) trait Vm: Debug + Send + Sync {
     fn has_balloon(&self) -> bool;
     /// Whether the VMM lets programs of its guest open streams to a port of their own.
     fn has_program_port(&self) -> bool;
-    /// Waits for the next stream that a program of the guest opened.
+    /// Waits for the next stream opened by a program of the guest.
     async fn program_stream(&self) -> Result<UnixStream, BackendError>;
     async fn boot(&self, request: BootRequest) -> Result<(), BackendError>;
-    /// Boots a guest that is to be a template, and waits until its agent does nothing but wait.
+    /// Boots a guest for a template, and waits until its agent is idle.
     async fn boot_template(&self, request: TemplateRequest) -> Result<(), BackendError>;
     /// Pauses such a guest for good and writes it to two empty files: its memory and its state.
     async fn save(&self, memory: &File, state: &File) -> Result<(), BackendError>;
-    /// Starts the VM from a template, in place of `boot`; after a failure that is [`BackendErrorKind::Refused`] the VM can be
-    /// booted still. The VM has its devices, and runs; its agent waits for `wake`.
+    /// Starts the VM from a template instead of `boot`. After a failure of kind [`BackendErrorKind::Refused`]
+    /// the VM can still be booted. On success the VM has its devices and runs; its agent waits for `wake`.
     async fn restore(&self, request: RestoreRequest) -> Result<(), BackendError>;
-    /// Wakes the agent of a restored guest with random numbers that nobody else has.
+    /// Wakes the agent of a restored guest with unique random numbers.
     async fn wake(&self) -> Result<(), BackendError>;
-    /// Waits until the booted guest's agent says that it serves, and connects to it.
+    /// Waits until the booted guest's agent reports it is ready, and connects to it.
     async fn wait_ready(&self) -> Result<(Arc<dyn Agent>, GuestReleases), BackendError>;
-    /// Connects to an agent that serves already.
+    /// Connects to an agent that is already serving.
     async fn connect(&self) -> Result<Arc<dyn Agent>, BackendError>;
     async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), BackendError>;
     async fn unplug(&self, slot: Slot) -> Result<(), BackendError>;
     /// Ends the waits of killed processes for file locks of volumes.
     async fn interrupt_lock_waits(&self, pids: &[u32]) -> Result<(), BackendError>;
-    /// Has requests for files of the node carried out with these supplementary groups.
+    /// Carries out the guest's requests for files of the node with these supplementary groups.
     async fn share_groups(&self, groups: &BTreeSet<u32>) -> Result<(), BackendError>;
-    /// The slots that hold a device, whoever plugged it.
+    /// All filled slots, regardless of who plugged the devices.
     async fn filled_slots(&self) -> Result<Vec<FilledSlot>, BackendError>;
-    /// Offers the guest memory of this size in all, through the device in [`Slot::MEM`]. The guest takes
-    /// or gives it back in its own time.
+    /// Offers the guest memory of this total size, through the device in [`Slot::MEM`]. The guest takes it or
+    /// gives it back in its own time.
     async fn resize(&self, memory_bytes: u64) -> Result<(), BackendError>;
-    /// Resolves when the guest has taken all that the last `resize` offered, or given back as much.
+    /// Resolves when the guest has taken all memory offered by the last `resize`, or given back as much.
     async fn resized(&self);
     /// Makes vCPUs until there are so many, for the agent to bring up.
     async fn make_vcpus(&self, count: u8) -> Result<(), BackendError>;
-    /// Binds the vCPUs to these CPUs of the host; to none in particular where the list is empty.
+    /// Binds the vCPUs to these CPUs of the host; an empty list removes the binding.
     async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError>;
-    /// Moves the VMM to these cgroups, one in each hierarchy of the node. Memory that it has taken so far stays where it was accounted.
+    /// Moves the VMM to these cgroups, one in each hierarchy of the node. Memory taken so far stays accounted
+    /// to the old ones.
     async fn enter_cgroups(&self, cgroups: &[PathBuf]) -> Result<(), BackendError>;
     /// Sets how ready the host's kernel is to kill the VMM for want of memory, -1000 to 1000.
     async fn set_oom_score(&self, score: i32) -> Result<(), BackendError>;
-    /// Number of the VM's disks whose writes wait for room on the node, as it changes.
+    /// Number of the VM's disks waiting for free space on the node, as it changes.
     fn full_disks(&self) -> watch::Receiver<u32>;
     async fn stats(&self) -> Result<VmStats, BackendError>;
     async fn console(&self) -> Result<String, BackendError>;
     /// Ends the VMM, and returns when its process is gone. The call is idempotent.
     async fn shutdown(&self) -> Result<(), BackendError>;
-    /// Resolves when the VM has ended, however often it is asked.
+    /// Resolves when the VM has ended. It may be called any number of times.
     async fn stopped(&self) -> StopReport;
 }
 
@@ -156,7 +157,7 @@ pub(crate) trait Vm: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct SpawnedVms {
     pub(crate) binary: InstalledFile,
-    /// Threads that look through `/proc`.
+    /// Threads for searching `/proc`.
     pub(crate) kernel: Pool,
 }
 
@@ -283,11 +284,11 @@ impl Vm for SpawnedVm {
             program_port: program_port.then_some(port::HOST_SOCKET),
         };
         self.0.restore(size(&bounds), plan).await?;
-        // A guest that runs cannot be booted any more.
+        // A running guest cannot be booted any more.
         let late = |error: VmError| BackendError::new(BackendErrorKind::Unreachable, error);
         let share = runtime_vm::Device::Fs { tag: proto_agent::SHARE_TAG.to_owned() };
         self.0.plug(Slot::FS, share).await.map_err(late)?;
-        // The template has one.
+        // The template has one vCPU.
         if bounds.boot.vcpus > 1 {
             self.0.make_vcpus(bounds.boot.vcpus).await.map_err(late)?;
         }

@@ -23,25 +23,26 @@ use crate::volumes::published::{self, ReadError, Snapshot};
 /// Volumes, where the kubelet has them.
 #[async_trait]
 pub(crate) trait Volumes: Debug + Send + Sync {
-    /// Finds those of the paths that are volumes, by the numbers that come with them.
+    /// Finds the volumes among the paths. Results have the number of their path.
     async fn find(&self, paths: Vec<(usize, KubeletPath)>)
     -> Result<Vec<(usize, FoundVolume)>, BackendError>;
-    /// Finds those of the paths that are volumes on disk, and looks for no others.
+    /// Finds only the disk volumes among the paths.
     async fn find_disks(
         &self,
         paths: Vec<(usize, KubeletPath)>,
     ) -> Result<Vec<(usize, FoundVolume)>, BackendError>;
-    /// The bounds of the volumes in these directories, without those that are there no more.
+    /// The limits of the volumes in these directories. Missing directories are left out.
     async fn limits(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, VolumeLimits)>, BackendError>;
-    /// Notified when bounds of volumes may have changed.
+    /// Notified when limits of volumes may have changed.
     fn changes(&self) -> watch::Receiver<()>;
-    /// The versions of the published volumes in these directories that are in force, without those that are there no more.
+    /// The current versions of the published volumes in these directories. Missing directories are left out.
     async fn versions(&self, directories: Vec<PathBuf>) -> Result<Vec<(PathBuf, String)>, BackendError>;
-    /// Opens the disk of the volume in this directory for a VM alone, and makes it if there is none.
+    /// Opens the disk of the volume in this directory for exclusive use by a VM, and makes it if there is
+    /// none.
     async fn open_disk(&self, directory: PathBuf) -> Result<File, BackendError>;
-    /// Reads the version of a published volume that is in force.
+    /// Reads the current version of a published volume.
     async fn read(&self, directory: PathBuf) -> Result<Snapshot, BackendError>;
-    /// Notifies `follower` when the volume may have another version, until the watch is dropped.
+    /// Notifies `follower` when the volume may have a new version, until the watch is dropped.
     async fn watch(&self, directory: PathBuf, follower: Arc<Notify>) -> Result<Watch, BackendError>;
 }
 
@@ -62,13 +63,13 @@ pub(crate) struct PublishedFound {
     pub(crate) content: Result<Snapshot, &'static str>,
 }
 
-/// The kubelet's directories. Looking runs beside the async threads: a path may be on a file system that is slow to answer.
+/// The kubelet's directories. Checks run beside the async threads: a path may be on a slow file system.
 #[derive(Debug)]
 pub(crate) struct KubeletVolumes {
     pub(crate) paths: Pool,
     pub(crate) mounts: MountChanges,
     pub(crate) directories: Arc<DirectoryChanges>,
-    /// The image that disks of volumes begin with.
+    /// The initial image of a volume's disk.
     pub(crate) template: DiskTemplate,
 }
 
