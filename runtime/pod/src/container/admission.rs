@@ -4,10 +4,10 @@ use crate::error::{PodError, PodErrorKind};
 use crate::record::{ContainerStage, PodStage};
 use crate::view::ContainerState;
 
-/// Containers of one pod, exited ones included: far above what a kubelet keeps.
+/// Containers of one pod, exited ones included: far above the number kept by a kubelet.
 pub(crate) const CONTAINERS_MAX: usize = 256;
 
-/// An existing container, as admission looks at it.
+/// An existing container, as seen by admission.
 #[derive(Clone, Debug)]
 pub(crate) struct Known<'a> {
     pub(crate) id: &'a str,
@@ -15,7 +15,7 @@ pub(crate) struct Known<'a> {
     pub(crate) attempt: u32,
 }
 
-/// Checks that a container of this name may be made in a pod in this stage.
+/// Checks whether a container of this name may be created in a pod in this stage.
 pub(crate) fn create<'a>(
     pod_id: &str,
     stage: PodStage,
@@ -41,7 +41,7 @@ pub(crate) fn create<'a>(
     }
 }
 
-/// Checks that the container may be started.
+/// Checks whether the container may be started.
 pub(crate) fn start(id: &str, pod: PodStage, stage: ContainerStage) -> Result<(), PodError> {
     let why = match stage {
         _ if pod != PodStage::Ready => "its pod is not ready",
@@ -54,17 +54,17 @@ pub(crate) fn start(id: &str, pod: PodStage, stage: ContainerStage) -> Result<()
     Err(PodError::new(PodErrorKind::FailedPrecondition, format!("container {id} cannot be started: {why}")))
 }
 
-/// Checks that the container's log may go on in a new file.
+/// Checks whether the container's log may go on in a new file.
 pub(crate) fn reopen_log(id: &str, state: ContainerState) -> Result<(), PodError> {
     if state != ContainerState::Exited {
         return Ok(());
     }
-    // The file would stay empty; and where the call fails there must be no file (api.proto).
+    // The file would stay empty. After a failed call there must be no file (api.proto).
     let text = format!("container {id} has ended, so its log does not go on");
     Err(PodError::new(PodErrorKind::FailedPrecondition, text))
 }
 
-/// Checks that the container's limits may be changed.
+/// Checks whether the container's limits may be changed.
 pub(crate) fn update(id: &str, pod: PodStage, stage: ContainerStage) -> Result<(), PodError> {
     let why = match stage {
         _ if pod != PodStage::Ready => "its pod is not ready",
@@ -76,7 +76,7 @@ pub(crate) fn update(id: &str, pod: PodStage, stage: ContainerStage) -> Result<(
     Err(PodError::new(PodErrorKind::FailedPrecondition, text))
 }
 
-/// Checks that a command may run in the container.
+/// Checks whether a command may run in the container.
 pub(crate) fn exec(id: &str, stage: ContainerStage) -> Result<(), PodError> {
     if stage == ContainerStage::Running {
         return Ok(());

@@ -1,5 +1,5 @@
-//! Attach: a client comes to a running container's output as it is from now on, and to its input. Any number of
-//! clients may; leaving does nothing to the container.
+//! Attach: connects a client to a running container's input, and to its output from now on. Any number of
+//! clients may attach. When one leaves, nothing happens to the container.
 
 use runtime_logs::LogStream;
 
@@ -8,7 +8,7 @@ use crate::io::streams::{ContainerEnd, ProcessEnd, ProcessInput, ProcessOutput, 
 use crate::live::Live;
 use crate::roster::ContainerEntry;
 
-/// The streams of a container that a client wants.
+/// The streams requested by a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttachRequest {
     /// The container's input, if it has one.
@@ -33,7 +33,7 @@ pub(crate) async fn attach(
         let follower = wanted.then(|| container.output.followers.of(stream).follow()).transpose();
         follower.map(|follower| follower.map(|follower| ProcessOutput(Source::Followed(follower))))
     };
-    // Before the input: the client is to see what its input brings about.
+    // Before the input, so the client sees the effects of its input.
     let stdout = follow(request.stdout, LogStream::Stdout)?;
     let stderr = follow(request.stderr && !spec.tty, LogStream::Stderr)?;
     let input = if request.stdin || spec.tty {

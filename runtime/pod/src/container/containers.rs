@@ -18,7 +18,7 @@ use crate::record::{ContainerStage, ContainerStatus, PodStage};
 pub(crate) struct Containers(BTreeMap<String, Container>);
 
 impl Containers {
-    /// Checks that a container of this name may be made in a pod in this stage.
+    /// Checks whether a container of this name may be created in a pod in this stage.
     pub(crate) fn admit(
         &self,
         pod_id: &str,
@@ -38,7 +38,7 @@ impl Containers {
         self.0.insert(container.record.id.clone(), container);
     }
 
-    /// Takes the container away, and wakes whoever waits for its end.
+    /// Removes the container, and wakes all waiting for its end.
     pub(crate) fn remove(&mut self, id: &str) {
         if let Some(container) = self.0.remove(id) {
             container.ended.send_replace(true);
@@ -50,34 +50,34 @@ impl Containers {
         self.0.get(id)
     }
 
-    /// The container with this id, which the caller's request names.
+    /// The container with the id from the caller's request.
     pub(crate) fn find(&self, id: &str) -> Result<&Container, PodError> {
         let found = self.0.get(id);
         found.ok_or_else(|| PodError::new(PodErrorKind::NotFound, format!("no container {id}")))
     }
 
-    /// Takes a new status on. A container that has ended keeps its own.
+    /// Stores a new status. An exited container keeps its own.
     pub(crate) fn set_status(&mut self, id: &str, status: ContainerStatus) {
         if let Some(container) = self.open(id) {
             container.status = status;
         }
     }
 
-    /// Takes new limits on; `None` for those of the spec. A container that has ended keeps its own.
+    /// Stores new limits; `None` for those of the spec. An exited container keeps its own.
     pub(crate) fn set_limits(&mut self, id: &str, limits: Option<Resources>) {
         if let Some(container) = self.open(id) {
             container.status.resources = limits;
         }
     }
 
-    /// Marks that nobody knows whether the container runs, and why. A container that has ended keeps its end.
+    /// Marks the container's state as unknown, with the reason. An exited container keeps its end.
     pub(crate) fn doubt(&mut self, id: &str, why: &str) {
         if let Some(container) = self.open(id) {
             container.doubt(why);
         }
     }
 
-    /// Marks a container's end; false where there is no such container, or it has ended before.
+    /// Marks a container's end; false if there is no such container, or it had already exited.
     pub(crate) fn exit(
         &mut self,
         id: &str,
@@ -97,13 +97,13 @@ impl Containers {
         self.0.keys().cloned().collect()
     }
 
-    /// Ids of the containers in a stage that `wanted` holds of.
+    /// Ids of the containers in a stage accepted by `wanted`.
     pub(crate) fn ids_in(&self, wanted: impl Fn(ContainerStage) -> bool) -> Vec<String> {
         let found = self.0.iter().filter(|(_, container)| wanted(container.status.stage));
         found.map(|(id, _)| id.clone()).collect()
     }
 
-    /// The limits of those that have not ended, with those of one container changed or added.
+    /// The limits of the containers not yet exited, with those of one container changed or added.
     pub(crate) fn limits_with<'a>(
         &'a self,
         changed: Option<(&'a str, &'a Resources)>,
@@ -115,13 +115,13 @@ impl Containers {
         others.map(|(id, container)| (id.as_str(), container.resources())).chain(changed).collect()
     }
 
-    /// Supplementary groups of those that have not ended.
+    /// Supplementary groups of the containers not yet exited.
     pub(crate) fn groups(&self) -> impl Iterator<Item = u32> {
         let open = self.0.values().filter(|container| container.status.stage != ContainerStage::Exited);
         open.flat_map(|container| container.status.user.groups.iter().copied())
     }
 
-    /// The container, if it has not ended.
+    /// The container, unless it has exited.
     fn open(&mut self, id: &str) -> Option<&mut Container> {
         self.0.get_mut(id).filter(|container| container.status.stage != ContainerStage::Exited)
     }

@@ -1,5 +1,5 @@
-//! Compiled filters of system calls. Compiling takes many times longer than everything else that the daemon does for a container, and most
-//! containers of a node have the same rules, so the latest filters are kept.
+//! Compiled filters of system calls. Compiling takes many times longer than all other work of the daemon for
+//! a container. Most containers of a node have the same rules, so the latest filters are cached.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use crate::blocking::blocking;
 use crate::error::{PodError, PodErrorKind};
 
-/// Filters that are kept, the latest first.
+/// Number of cached filters, the latest first.
 const FILTERS_MAX: usize = 32;
 
 /// See the module's documentation.
@@ -20,7 +20,7 @@ const FILTERS_MAX: usize = 32;
 pub(crate) struct Filters(Mutex<VecDeque<(LinuxSeccomp, Arc<Filter>)>>);
 
 impl Filters {
-    /// The filter of these rules. Containers that ask at the same time wait for one compilation.
+    /// The filter of these rules. Concurrent containers wait for one compilation.
     ///
     /// # Errors
     /// The rules make no filter.

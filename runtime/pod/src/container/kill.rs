@@ -1,6 +1,6 @@
-//! Kills a container's processes, those that wait for a file lock of a volume too. Such a process cannot be killed by its
-//! kernel: the VMM holds its request, and the guest's driver has no word for a signal. So the agent names the killed
-//! processes that are not gone, and the VMM ends their waits.
+//! Kills a container's processes, including those waiting for a file lock of a volume. The guest's kernel
+//! cannot kill such a process: the VMM holds its request, and the guest's driver cannot pass on a signal. So
+//! the agent names the killed processes still there, and the VMM ends their waits.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use runtime_spec::Signal;
 use crate::error::PodError;
 use crate::live::Live;
 
-/// Time between two kills of what does not end. A process that was killed on its way into a wait is found by the next.
+/// Time between two kills of remaining processes. The next kill catches a process killed on its way into a
+/// wait.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// Kills every process of the container.
@@ -19,7 +20,7 @@ pub(crate) async fn kill(live: &Live, id: &str) -> Result<(), PodError> {
     signal(live, "killing the container", id, SignalTarget::Container, Signal::KILL).await
 }
 
-/// Sends a signal, and interrupts who is killed by it and waits.
+/// Sends a signal, and interrupts the lock waits of killed processes.
 pub(crate) async fn signal(
     live: &Live,
     doing: &str,
@@ -34,7 +35,7 @@ pub(crate) async fn signal(
     }
     let interrupting = live.vm.interrupt_lock_waits(&left);
     if let Err(error) = live.call("interrupting waits for file locks", interrupting).await {
-        // They are killed all the same, and end with the lock that they wait for.
+        // They are killed all the same, and end when they get the lock.
         tracing::debug!(container = id, error = error.chain(), "waits for file locks are not interrupted");
     }
     Ok(())

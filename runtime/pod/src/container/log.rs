@@ -1,4 +1,4 @@
-//! A container's log file: where it is, and what is opened with it.
+//! A container's log file: its path, and the files opened with it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -37,9 +37,9 @@ pub(crate) async fn make(node: &Node, record: &ContainerRecord) -> Result<Contai
     Ok(ContainerOutput::new(log, acks))
 }
 
-/// The log and the acknowledgements of a container that an earlier daemon made; nothing is opened before it is used.
-/// The log of a container that has ended is not `wanted`: nothing will be written, and the file may have been rotated
-/// away.
+/// The log and the acknowledgements of a container created by an earlier daemon. Nothing is opened before its
+/// first use. An exited container's log is not `wanted`: nothing will be written, and the file may have been
+/// rotated away.
 pub(crate) fn found(node: &Node, record: &ContainerRecord, wanted: bool) -> ContainerOutput {
     let Node { places, pools, .. } = node;
     let path = record.log_path.as_ref().filter(|_| wanted);
@@ -63,16 +63,16 @@ pub(crate) fn path(pod: &PodSpec, spec: &ContainerSpec) -> Option<PathBuf> {
     Some(pod.log_directory.as_ref()?.join(path))
 }
 
-/// The path that others see. Without a log it is a path of the pod's own where nothing is: clients may
-/// remove `log_path + "*"`, which for an empty path is whatever lies in their working directory (kubelet
+/// The published path. Without a log it is a path of the pod's own without a file. Clients may remove
+/// `log_path + "*"`, and an empty path would select everything in their working directory (kubelet
 /// `container_log_manager.go`, `Clean`).
 pub(crate) fn shown_path(places: &Places, record: &ContainerRecord) -> PathBuf {
     let unlogged = || places.pod_state_dir(&record.pod_id).join(format!("{}.log", record.id));
     record.log_path.clone().unwrap_or_else(unlogged)
 }
 
-/// Removes the acknowledgements' file, with the container. A file that cannot be removed goes with the pod, as does one
-/// of the first versions, which is on a disk.
+/// Removes the acknowledgements' file, with the container. A file that cannot be removed goes with the pod.
+/// So does a file of the first versions, on a disk.
 pub(crate) fn remove_acks(path: &Path) {
     match pass(Point::AckRemove).and_then(|()| std::fs::remove_file(path)) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -40,17 +40,17 @@ pub(crate) const GUEST_PATHS: GuestPaths = GuestPaths {
     declared_volumes: proto_agent::guest_path::DECLARED_VOLUMES,
 };
 
-/// Exit code of a container that its VM's end took along: as if killed.
+/// Exit code of a container ended by its VM's end: as if killed.
 pub(crate) const LOST_CODE: i32 = 137;
 
-/// Record, status, and the handles that the daemon holds open for the container.
+/// Record, status, and the daemon's open handles for the container.
 #[derive(Debug)]
 pub(crate) struct Container {
     pub(crate) record: Arc<ContainerRecord>,
     pub(crate) status: ContainerStatus,
     pub(crate) process: Arc<Process>,
     pub(crate) stop_signal: Signal,
-    /// The log's path, whether there is a log or not.
+    /// The log's path, even if there is no log.
     pub(crate) log_path: PathBuf,
     pub(crate) output: ContainerOutput,
     /// Set once, when the container has ended.
@@ -71,8 +71,8 @@ impl Container {
         Container { record, status, process, stop_signal, log_path, output, ended }
     }
 
-    /// A container that an earlier daemon made. Nothing is opened yet. Where its plan does not resolve any more, its
-    /// state is unknown.
+    /// A container created by an earlier daemon. Nothing is opened yet. If its plan cannot be resolved any
+    /// more, its state is unknown.
     pub(crate) fn found(
         node: &Node,
         pod: &PodSpec,
@@ -94,7 +94,7 @@ impl Container {
         }
     }
 
-    /// Marks that nobody knows whether the container runs, and why, unless it has ended.
+    /// Marks the container's state as unknown, with the reason, unless it has exited.
     pub(crate) fn doubt(&mut self, why: &str) {
         if self.status.stage != ContainerStage::Exited {
             self.status.stage = ContainerStage::Unknown;
@@ -117,7 +117,7 @@ impl Container {
         self.status.resources.as_ref().unwrap_or(&self.record.spec.resources)
     }
 
-    /// The entry that is published.
+    /// The published entry.
     pub(crate) fn entry(&self) -> ContainerEntry {
         ContainerEntry {
             view: Arc::new(self.view()),
@@ -166,8 +166,8 @@ impl Container {
     }
 }
 
-/// The time of a container's end. The guest's time is bounded by what the host knows: clocks of guest and host
-/// may differ, and a guest may lie.
+/// The time of a container's end. The guest's time is limited by the host's own knowledge: clocks of guest
+/// and host may differ, and a guest may lie.
 fn ended_at(begun_ns: i64, reported_ns: i64, now_ns: i64) -> i64 {
     reported_ns.min(now_ns).max(begun_ns)
 }

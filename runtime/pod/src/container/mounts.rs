@@ -1,7 +1,7 @@
-//! The mounts of a container's spec, as the host's shared directory and the agent take them. Pure.
+//! The mounts of a container's spec, for the host's shared directory and the agent. Pure.
 //!
-//! A request to relabel a mount is passed over: the kubelet sends one with every mount of a node with SELinux, and a
-//! guest has no policy that a label could matter to.
+//! A request to relabel a mount is ignored. The kubelet sends one with every mount on a node with SELinux,
+//! and a guest has no policy for labels.
 
 use std::path::PathBuf;
 
@@ -16,8 +16,8 @@ use crate::record::{GuestVolume, HostSocket};
 /// (kubelet `kuberuntime_container.go`, `ErrImageVolumeMountFailed`).
 pub(crate) const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 
-/// The binds that the host paths of the container take. Volumes that the guest keeps itself take none, nor do mounts that
-/// are sockets.
+/// The binds for the container's host paths. Volumes kept by the guest itself need none, nor do socket
+/// mounts.
 pub(crate) fn binds(
     spec: &ContainerSpec,
     kept: &[GuestVolume],
@@ -31,7 +31,7 @@ pub(crate) fn binds(
     bound.map(|(number, mount)| (number, bind(mount))).collect()
 }
 
-/// An image volume's failure in the guest has the agent's message, behind what the kubelet expects.
+/// An image volume's failure in the guest: the text expected by the kubelet, then the agent's message.
 pub(crate) fn volume_error_first(error: PodError) -> PodError {
     match error.reason() {
         Some(FailureReason::ImageVolumeMount) => error.reworded(IMAGE_VOLUME_MOUNT_FAILED.to_owned()),

@@ -1,5 +1,5 @@
-//! A seccomp profile's file on the node. The path is the caller's, who may read the node's files anyway;
-//! what it names may be anything, so only a regular file of bounded length is read.
+//! A seccomp profile's file on the node. The path comes from the caller, who may read the node's files
+//! anyway. It may lead to anything, so only a regular file of bounded length is read.
 
 use std::fs::File;
 use std::io::Read;

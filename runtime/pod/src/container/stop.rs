@@ -1,5 +1,6 @@
-//! Stops a container: asks, waits, kills, and takes the VM where even that does not help. All this runs beside the pod's driver, which learns of the end from the
-//! container's watcher as always; so a long grace period holds nobody up, and concurrent stops are fine.
+//! Stops a container: asks, waits, kills, and ends the VM if even this does not help. All this runs beside
+//! the pod's driver. The driver learns of the end from the container's watcher as always. So a long grace
+//! period blocks no one, and concurrent stops are fine.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::view::ContainerState;
 /// How long a killed container may take to end and to flush its output.
 const KILLED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Stops the container. A container that does not run is stopped already.
+/// Stops the container. A container that is not running counts as stopped.
 pub(crate) async fn stop(
     live: Option<Live>,
     container: ContainerEntry,
@@ -29,7 +30,7 @@ pub(crate) async fn stop(
     }
     let mut ended = container.ended.clone();
     let Some(live) = live else {
-        // The VM is gone; the driver is about to publish that.
+        // The VM is gone, and the driver is about to publish it.
         return wait(&mut ended, KILLED_WITHIN, &view.id).await;
     };
     if !grace.is_zero() {
@@ -47,7 +48,7 @@ pub(crate) async fn stop(
         }
     }
     let killing = kill::kill(&live, &view.id);
-    // Bounded as a whole: an agent that does not answer is no reason to wait twice.
+    // One limit for both: a hanging agent is no reason to wait twice.
     let waiting = wait(&mut ended, KILLED_WITHIN, &view.id);
     let both = async { tokio::join!(tokio::time::timeout(KILLED_WITHIN, killing), waiting) };
     let ids = [view.id.clone()];
@@ -74,7 +75,7 @@ pub(crate) async fn stop(
 
 async fn wait(ended: &mut watch::Receiver<bool>, bound: Duration, id: &str) -> Result<(), PodError> {
     match tokio::time::timeout(bound, ended.wait_for(|ended| *ended)).await {
-        // A container that was removed meanwhile has ended too.
+        // A container removed meanwhile has ended too.
         Ok(_) => Ok(()),
         Err(_) => {
             let text = format!("container {id} has not ended within {} s", bound.as_secs_f32());

@@ -13,21 +13,21 @@ use crate::io::copiers::Copiers;
 use crate::live::Live;
 use crate::spans;
 
-/// How long output may go on after the container's first process has ended. A process
-/// that still holds the pipes then is a child that outlived it, and is killed.
+/// How long output may go on after the container's first process has ended. A child that still holds the
+/// pipes then is killed.
 const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
 
-/// How long the log may take for the rest of a container's output. Beyond, the disk hangs or the guest does not let go of
-/// a process, and whoever waits for the end is not to wait for that.
+/// How long the log may take for the rest of a container's output. After this time, the disk hangs or the
+/// guest does not release a process. Callers waiting for the container's end do not wait for it.
 const LOGGED_WITHIN: Duration = Duration::from_secs(120);
 
-/// How long the agent may take to kill what outlived a container.
+/// How long the agent may take to kill the processes remaining after a container.
 const KILLED_WITHIN: Duration = Duration::from_secs(15);
 
 /// How long copiers may take after their VM has ended: their sockets are closed.
 const OUTPUT_AFTER_VM: Duration = Duration::from_secs(2);
 
-/// Tries to ask an agent again whose connection was lost, and the pause between them.
+/// Number of retries after a lost connection to the agent, and the pause between them.
 const ASKS: u32 = 10;
 const BETWEEN_ASKS: Duration = Duration::from_secs(1);
 
@@ -35,7 +35,7 @@ const BETWEEN_ASKS: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Exited {
     pub(crate) container_id: String,
-    /// `Err` says why nobody knows how the container ended.
+    /// `Err` says why the container's end is unknown.
     pub(crate) outcome: Result<ProcessExit, String>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn watch(live: Live, container_id: String, copiers: Copiers, driver: 
     let span = spans::watcher(&container_id);
     let watching = async move {
         let outcome = follow(&live, &container_id, copiers).await;
-        // A driver that is gone needs no report.
+        // If the driver is gone, it needs no report.
         let _ = driver.send(Exited { container_id, outcome }).await;
     };
     tokio::spawn(logged(span, watching));
@@ -80,8 +80,9 @@ async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<ProcessEx
     }
 }
 
-/// Asks the agent for the end, again where the connection broke: each call makes the connection anew that it needs. The VM of
-/// an agent that cannot be asked is given up: nobody would ever hear of its containers again.
+/// Asks the agent for the end, again after a broken connection: each call makes a new connection if
+/// necessary. If the agent stays unreachable, its VM is given up: its containers' ends could never be
+/// observed.
 async fn wait(live: &Live, id: &str) -> Result<ProcessExit, String> {
     let mut asked = 0;
     loop {
