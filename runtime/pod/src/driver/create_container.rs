@@ -1,5 +1,5 @@
-//! Makes a container: admission, room in the VM, devices, record, mounts, agent. Each step is noted in a journal,
-//! which undoes all of them where one fails.
+//! Creates a container: admission, room in the VM, devices, record, mounts, agent. Each step is noted in a
+//! journal. If one fails, the journal undoes all of them.
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ use crate::spans;
 use crate::templates::pages::Until;
 use crate::templates::show;
 
-/// A container that may be made.
+/// An admitted container.
 struct NewContainer {
     id: String,
     spec: ContainerSpec,
     image: FoundImage,
     plan: ContainerPlan,
-    /// Volumes that the guest keeps itself.
+    /// Volumes kept by the guest itself.
     volumes: PlacedVolumes,
     /// Sockets of the node.
     sockets: Vec<HostSocket>,
-    /// The size that the VM needs with it.
+    /// The VM's required size, including this container.
     size: VmSize,
 }
 
@@ -110,7 +110,7 @@ impl Driver {
         let plugs = step(span!("plug"), plugging).await?;
         journal.note(Step::Plug(plugs.clone()));
         if self.plugs.image_bytes() < images_before {
-            // A larger image that nobody used went for this one, and its page structures with it.
+            // A larger unused image was unplugged for this one, and its page structures with it.
             self.shrink(live, size).await;
         }
         let ContainerPlugs { slot, image_volumes, disks } = plugs;

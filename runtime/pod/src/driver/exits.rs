@@ -10,7 +10,7 @@ use crate::record::{ContainerStage, PodStage};
 use crate::{clock, counters, vm_end};
 
 impl Driver {
-    /// Notes that a container has ended, and that its output is in the log.
+    /// Notes a container's end. Its output is in the log.
     pub(super) async fn exited(&mut self, exited: Exited) {
         let Exited { container_id: id, outcome } = exited;
         let ended = match outcome {
@@ -32,7 +32,7 @@ impl Driver {
         self.publish();
     }
 
-    /// Notes that the VM is gone without having been asked. The network stays until the pod is stopped.
+    /// Notes an unexpected end of the VM. The network stays until the pod is stopped.
     pub(super) async fn vm_ended(&mut self, report: &StopReport) {
         let Some(live) = self.live.take() else { return };
         self.plugs.vm_gone();
@@ -53,18 +53,18 @@ impl Driver {
         self.end_unwatched(reason, &why).await;
     }
 
-    /// Reason and message of containers that are lost with their VM. Where the node's kernel killed the VMM for want of
+    /// Reason and message of containers lost with their VM. If the node's kernel killed the VMM for lack of
     /// memory, both say so.
     pub(super) async fn loss(&self, why: String) -> (ExitReason, String) {
         match self.node.oom_kill(&self.record).await {
-            // A pod that is dead already says it in its own message.
+            // A dead pod's own message already says it.
             Some(killed) if why.contains(&killed) => (ExitReason::OomKilled, why),
             Some(killed) => (ExitReason::OomKilled, format!("{why}; {killed}")),
             None => (ExitReason::Error, why),
         }
     }
 
-    /// Ends the containers that no watcher will report: the created and the unknown.
+    /// Ends the containers without a watcher: the created and the unknown.
     async fn end_unwatched(&mut self, reason: ExitReason, why: &str) {
         let watched = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Exited);
         let idle = self.containers.ids_in(|stage| !watched(stage));
@@ -73,7 +73,7 @@ impl Driver {
         }
     }
 
-    /// Ends every container that has not ended.
+    /// Ends every container not yet exited.
     pub(super) async fn end_all(&mut self, reason: ExitReason, why: &str) {
         for id in self.containers.ids() {
             self.end_lost(&id, reason, why).await;

@@ -1,4 +1,4 @@
-//! Full disks: the pod's disks whose writes wait for room on the node are published, and whoever reads the log learns it.
+//! Full disks: publishes and logs how many of the pod's disks wait for free space on the node.
 
 use super::Driver;
 

@@ -1,6 +1,6 @@
-//! Sockets of the node: which a container reaches, by the list of its pod's handler at the moment of its making, and what of
-//! them is on record. A container keeps what it was made with; a pod's connections end with the daemon, and new ones work once
-//! the pod is recovered.
+//! Sockets of the node: which ones a container reaches, by the list of its pod's handler when the container
+//! is created, and their record. A container keeps its sockets for life. A pod's connections end with the
+//! daemon, and new ones work once the pod is recovered.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -24,8 +24,8 @@ use crate::sockets::user_of;
 const LOOKED_WITHIN: Duration = Duration::from_secs(30);
 
 impl Driver {
-    /// Finds the sockets of the handler's list behind the container's mounts, and has the plan lead to them. Mounts whose
-    /// volumes the guest keeps have none.
+    /// Finds the handler's listed sockets behind the container's mounts, and adds them to the plan. Mounts of
+    /// volumes kept by the guest have none.
     pub(super) async fn place_sockets(
         &self,
         spec: &ContainerSpec,
@@ -34,7 +34,7 @@ impl Driver {
     ) -> Result<Vec<HostSocket>, PodError> {
         let rules = self.node.start.now();
         let handler = rules.find(&self.record.spec.runtime_handler);
-        // A pod outlives its handler, whose sockets are then nobody's.
+        // A pod may outlive its handler. It has no sockets then.
         let allowed = handler.map(|handler| handler.host_sockets.clone()).unwrap_or_default();
         let is_kept = |number: usize| kept.iter().any(|volume| volume.number == number);
         let mounts = spec.host_mounts().filter(|(number, _)| !is_kept(*number));
@@ -62,7 +62,7 @@ impl Driver {
         Ok(sockets)
     }
 
-    /// Whether the pod's programs may reach the sockets. A mount that is a socket is refused where they may not; a directory
+    /// Whether the pod's programs may reach the sockets. If not, a socket mount is refused, and a directory
     /// is mounted without its sockets.
     fn may_reach(&self, found: &[FoundSocket]) -> Result<bool, PodError> {
         if found.len() > HOST_SOCKETS_MAX {
@@ -98,7 +98,7 @@ impl Driver {
         }
     }
 
-    /// Offers the sockets of a container that was made, or found again.
+    /// Offers the sockets of a new or recovered container.
     pub(super) fn offer_sockets(&mut self, record: &ContainerRecord) {
         let Some(server) = &mut self.sockets else { return };
         let spec = ConnectorSpec {
@@ -122,8 +122,8 @@ impl Driver {
         }
     }
 
-    /// Goes on with the sockets of a pod that was found again: what connectors an earlier daemon left are ended, and the
-    /// containers' sockets offered anew.
+    /// Continues with the sockets of a recovered pod: ends connectors left by an earlier daemon, and offers
+    /// the containers' sockets again.
     pub(super) async fn recover_sockets(&mut self) {
         if !self.status.host_sockets {
             return;
@@ -149,7 +149,7 @@ impl Driver {
         }
     }
 
-    /// Ends all connectors of the pod, those that this daemon does not know included.
+    /// Ends all connectors of the pod, including those unknown to this daemon.
     pub(super) async fn end_connectors(&mut self) {
         self.stop_sockets().await;
         let (root, record) = (self.node.places.cgroup_root.clone(), self.record.clone());

@@ -1,4 +1,4 @@
-//! A pod's driver: the one task that changes it.
+//! A pod's driver: the only task that changes the pod.
 //!
 //! ```text
 //!   Pods ── Command ──►┌────────┐── commit ──► store
@@ -6,8 +6,8 @@
 //!   VM ── ended ───────►└────────┘── calls ───► agent, VMM, network
 //! ```
 //!
-//! Each transition is committed before it is acted upon, and each outcome before it is answered. Work that only
-//! waits (stopping a container, exec) runs in tasks of its own, so that the inbox stays open.
+//! Each transition is committed before the driver acts on it, and each outcome before it is reported. Work
+//! with long waits (stopping a container, exec) runs in tasks of its own, so the inbox stays open.
 
 mod create_container;
 mod exits;
@@ -56,13 +56,13 @@ use crate::templates::Template;
 use crate::view::{PodState, PodView};
 use crate::volumes::keeper::Keeper;
 
-/// Requests that may wait for a busy driver; further callers wait to enqueue.
+/// Queue length for requests to a busy driver; further callers wait to enqueue.
 const INBOX: usize = 64;
 
-/// Exits that may wait; watchers wait to enqueue.
+/// Queue length for exits; watchers wait to enqueue.
 const EXITS: usize = 64;
 
-/// A pod, with everything that its driver owns.
+/// A pod, with everything owned by its driver.
 #[derive(Debug)]
 pub(crate) struct Driver {
     node: Arc<Node>,
@@ -82,15 +82,15 @@ pub(crate) struct Driver {
     exit_sender: mpsc::Sender<Exited>,
     /// False while a pod of an earlier daemon is being recovered.
     recovered: watch::Sender<bool>,
-    /// Whether the VM of a pod that was ready was not found again.
+    /// Whether the VM of a ready pod was not found again.
     lost: bool,
-    /// Number of the VM's disks that wait for room on the node.
+    /// Number of the VM's disks waiting for free space on the node.
     full_disks: watch::Receiver<u32>,
     /// The template of the VM, until its first container is made.
     template: Option<Arc<Template>>,
-    /// Groups that the VMM acts with on files of the node, as far as this daemon knows.
+    /// The VMM's groups for files of the node, as far as this daemon knows.
     shared_groups: BTreeSet<u32>,
-    /// Whether plugins have heard that the pod stops.
+    /// Whether plugins have been notified of the pod's stop.
     is_heard_to_stop: bool,
 }
 
@@ -128,8 +128,9 @@ impl Driver {
         }
     }
 
-    /// Starts a pod, with the spare VM that has its id if there is one, reports how that ended, and drives the pod from then on. `call` has the spans of the call that asked for the pod:
-    /// the start belongs to it also where the caller goes away, and what comes later does not.
+    /// Starts a pod, with its spare VM if there is one, reports the outcome, and drives the pod from then on.
+    /// `call` has the spans of the requesting call. The start belongs to it even after the caller has gone;
+    /// later work does not.
     pub(crate) async fn start(
         node: Arc<Node>,
         record: PodRecord,
@@ -177,7 +178,7 @@ impl Driver {
         driver
     }
 
-    /// Asks plugins whether the pod may run. What is returned beside the driver is kept until the pod is published.
+    /// Asks plugins whether the pod may run. The second returned value is kept until the pod is published.
     async fn introduced(self) -> Result<(Driver, Box<dyn Asking>), Failed> {
         let asking = self.node.plugins.begin();
         if asking.is_alone() {
@@ -193,7 +194,7 @@ impl Driver {
         }
     }
 
-    /// Warns of settings of the pod's network that its VM does not have.
+    /// Warns of settings of the pod's network not applied in its VM.
     fn warn_of_settings(&self) {
         let passed_by = &self.status.settings_passed_by;
         if !passed_by.is_empty() {
@@ -207,7 +208,7 @@ impl Driver {
         }
     }
 
-    /// Commits that the pod is ready.
+    /// Commits the pod as ready.
     async fn ready(node: &Arc<Node>, record: &Arc<PodRecord>, ready: start::Ready) -> Result<Driver, Failed> {
         let vm = ready.live.vm.clone();
         let vmm = VmmProcess::of_this_boot(vm.pid(), vm.start_time());
@@ -236,8 +237,8 @@ impl Driver {
         }
     }
 
-    /// Undoes a failed start. Where that fails too, the pod stays listed as unclean, with a driver that
-    /// can be asked to remove it.
+    /// Undoes a failed start. If this fails too, the pod stays listed as unclean, with a driver for its
+    /// removal.
     async fn undo_start(
         node: Arc<Node>,
         record: Arc<PodRecord>,
@@ -341,13 +342,13 @@ impl Driver {
         self.node.records.put_pod_status(&self.record.id, &self.status).await
     }
 
-    /// Settles the status as it is now, for outcomes that stand anyway.
+    /// Settles the current status: for outcomes that stand even if the disk fails.
     async fn save_status(&mut self) {
         self.status.capacity = self.capacity.status().clone();
         self.node.records.settle_pod_status(&self.record.id, &self.status).await;
     }
 
-    /// How the pod is now.
+    /// The pod's current view.
     fn view(&self) -> PodView {
         let (record, status) = (&self.record, &self.status);
         PodView {
@@ -401,6 +402,6 @@ async fn ended(live: Option<Live>) -> StopReport {
 }
 
 fn answer<T>(reply: Reply<T>, outcome: Result<T, PodError>) {
-    // A caller that went away does not want it.
+    // The caller may have gone away.
     let _ = reply.send(outcome);
 }

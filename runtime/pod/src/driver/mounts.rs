@@ -1,5 +1,5 @@
-//! Binds the host paths that a container mounts into the pod's shared directory, and takes the binds away. The VMM learns as which groups
-//! it is to act there.
+//! Binds the host paths of a container's mounts into the pod's shared directory, and removes the binds. The
+//! VMM learns the groups for its access there.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use crate::host::shared_dir;
 use crate::live::Live;
 use crate::record::ContainerRecord;
 
-/// How long the host paths of a container may take to be bound, or to be let go: one on a file system that hangs (an NFS
-/// server that is gone) keeps a thread, and not the pod.
+/// How long binding or unbinding a container's host paths may take. A path on a hanging file system (an
+/// unreachable NFS server) keeps a thread, not the pod.
 const BOUND_WITHIN: Duration = Duration::from_secs(30);
 
 impl Driver {
-    /// Binds the host paths that the container mounts: all or none.
+    /// Binds the container's host paths: all or none.
     pub(super) async fn bind_mounts(&self, record: &ContainerRecord) -> Result<(), PodError> {
         let binds = mounts::binds(&record.spec, &record.guest_volumes, &record.host_sockets);
         if binds.is_empty() {
@@ -33,7 +33,8 @@ impl Driver {
         within(BOUND_WITHIN, "mounts", binding).await
     }
 
-    /// Has the VMM act with the groups of the pod's programs on files of the node, if the container mounts any.
+    /// Has the VMM access files of the node with the groups of the pod's programs, if the container mounts
+    /// any.
     pub(super) async fn share_groups(
         &mut self,
         live: &Live,

@@ -1,5 +1,5 @@
-//! Ends the pod's VM in order, since the node goes down. The pod stays, as after a reboot: not ready, with its network, until a kubelet
-//! stops it.
+//! Ends the pod's VM in order, because the node goes down. The pod stays, as after a reboot: not ready, with
+//! its network, until a kubelet stops it.
 
 use runtime_spans::{always, span};
 use runtime_spec::ExitReason;
@@ -13,7 +13,7 @@ use crate::record::PodStage;
 pub(crate) const NODE_DOWN: &str = "the node went down";
 
 impl Driver {
-    /// Ends what runs, lets the guest write its disks, and ends the VM.
+    /// Ends all containers, lets the guest write its disks, and ends the VM.
     pub(super) async fn power_off(&mut self) -> Result<(), PodError> {
         let Some(live) = self.live.clone() else { return Ok(()) };
         always(span!("kill the containers"), self.kill_containers(&live)).await;

@@ -1,15 +1,15 @@
-//! A driver for a pod that an earlier daemon made.
+//! A driver for a pod created by an earlier daemon.
 //!
 //! ```text
 //!  found ─── listed as on record ──► recover ──► run
 //!   Ready ────── its VM answers ───► Ready, watchers go on
-//!     └───────── it does not ──────► killed, Dead             (what is declared dead is killed)
+//!     └───────── it does not ──────► killed, Dead             (a VM declared dead is killed)
 //!   Stopping ─── undone ───────────► Stopped, or unclean
 //!   Starting, Undoing ── undone ───► forgotten, or unclean    (not listed before)
 //! ```
 //!
-//! A container that cannot be recovered stays listed and keeps its name: in state Unknown, with the reason, until it can
-//! be removed.
+//! An unrecoverable container stays listed and keeps its name: in state Unknown, with the reason, until it
+//! can be removed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,15 +41,15 @@ const ATTACH_WITHIN: Duration = Duration::from_secs(60);
 /// Pause between two attempts to connect.
 const ATTACH_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long an agent may take to forget what no caller knows of.
+/// How long an agent may take to forget containers unknown to any caller.
 const UNDO_WITHIN: Duration = Duration::from_secs(60);
 
-/// The state of a container whose start the daemon's end cut short, in words.
+/// The message of a container whose start was interrupted by the daemon's end.
 const HALF_STARTED: &str = "the daemon ended while it started the container";
 
-/// Why a VM is not connected to.
+/// Why a connection to a VM failed.
 enum Unconnected {
-    /// It has ended, or is of a version that this daemon does not know.
+    /// It has ended, or its version is unknown to this daemon.
     Final(String),
     ForNow(String),
 }
@@ -61,19 +61,19 @@ impl From<BackendError> for Unconnected {
     }
 }
 
-/// A pod on record, listed, which is to be recovered.
+/// A listed pod on record, before its recovery.
 #[derive(Debug)]
 pub(crate) struct FoundPod {
     driver: Driver,
-    /// Containers whose creation was not finished; no caller knows of them.
+    /// Containers with an unfinished creation, unknown to any caller.
     half_made: Vec<ContainerOnRecord>,
-    /// Where those who ask for the same pod wait.
+    /// The channel for other callers waiting for the same pod.
     outcome: watch::Sender<Outcome>,
 }
 
 impl FoundPod {
-    /// Finds a pod on record. A pod that callers know of is listed at once, as it is on record, with its containers;
-    /// nothing of it is asked for yet.
+    /// Finds a pod on record. A pod already known to callers is listed at once, as on record, with its
+    /// containers. Nothing is requested of it yet.
     pub(crate) fn list(
         node: Arc<Node>,
         record: Arc<PodRecord>,
@@ -105,7 +105,8 @@ impl FoundPod {
         FoundPod { driver, half_made, outcome }
     }
 
-    /// Recovers the pod, and drives it from then on. `lost` are containers without a readable record, of whatever pod.
+    /// Recovers the pod, and drives it from then on. `lost` lists containers without a readable record, of
+    /// any pod.
     pub(crate) async fn recover(self, lost: Arc<Vec<String>>) {
         let FoundPod { mut driver, half_made, outcome } = self;
         if let Some(vmm) = driver.status.vmm {
@@ -152,7 +153,7 @@ impl Driver {
         Container::found(&self.node, &self.record.spec, Arc::new(record), status)
     }
 
-    /// The outcome of a start of this pod, for those who ask for the same pod.
+    /// The outcome of this pod's start, for callers asking for the same pod.
     fn outcome(&self) -> Result<String, PodError> {
         if self.status.stage == PodStage::Ready {
             return Ok(self.record.id.clone());
@@ -161,7 +162,7 @@ impl Driver {
         Err(PodError::new(PodErrorKind::AlreadyExists, text))
     }
 
-    /// Finds out of which boot a VMM is that was written down without.
+    /// Determines the boot of a VMM recorded without one.
     async fn of_this_boot(&self, vmm: VmmProcess) -> VmmProcess {
         if vmm.boot.is_some() {
             return vmm;
@@ -198,8 +199,8 @@ impl Driver {
         self.forget().await
     }
 
-    /// Connects to the VMM and the agent of a pod that was ready. A VM that does not answer is dead. Returns whether the
-    /// VM is gone.
+    /// Connects to the VMM and the agent of a ready pod. An unresponsive VM counts as dead. Returns whether
+    /// the VM is gone.
     async fn attach(&mut self) -> bool {
         let found = match self.status.vmm {
             Some(vmm) => self.connect_in_time(vmm).await,
@@ -223,8 +224,8 @@ impl Driver {
         }
     }
 
-    /// Connects again and again for as long as a VM may take. A VM that is frozen for a while, or a node that lacks something, lets single
-    /// calls fail.
+    /// Retries the connection for as long as a VM may take. A VM frozen for a while, or a shortage on the
+    /// node, can make single calls fail.
     async fn connect_in_time(&self, vmm: VmmProcess) -> Result<Live, String> {
         let mut last = String::new();
         let connecting = async {
@@ -257,8 +258,8 @@ impl Driver {
         Ok(Live::new(vm, agent))
     }
 
-    /// Kills what may be left of a VM that is declared dead: its containers are published as ended, and must not run.
-    /// Returns whether the VM is gone.
+    /// Kills a VM declared dead, if anything is left of it: its containers are published as ended, and must
+    /// not run. Returns whether the VM is gone.
     async fn kill_dead(&mut self) -> bool {
         match undo::end_vm(&self.node, &self.record, self.status.vmm).await {
             Ok(()) => {
@@ -301,19 +302,19 @@ impl Driver {
         self.compare_plugs(live).await;
     }
 
-    /// Counts the container's devices, and goes on with what runs.
+    /// Counts the container's devices, and continues watching it.
     async fn recover_container(&mut self, live: &Live, id: &str) {
         let Some(container) = self.containers.get(id) else { return };
         self.plugs.hold(&container.record);
         if container.status.stage == ContainerStage::Unknown {
-            // A status that could not be read is on no record: without one, the next start would find a half-made
-            // container, and undo it.
+            // An unreadable status is on no record. Without a new one, the next start would find a
+            // half-created container and undo it.
             self.save_container(id).await;
         }
         self.watch_again(live, id);
     }
 
-    /// Goes on with what runs or may run, at the byte that its log has.
+    /// Watches a running or unknown container again, from the last byte in its log.
     pub(super) fn watch_again(&self, live: &Live, id: &str) {
         let Some(container) = self.containers.get(id) else { return };
         if matches!(container.status.stage, ContainerStage::Running | ContainerStage::Unknown) {
@@ -322,7 +323,7 @@ impl Driver {
         }
     }
 
-    /// Undoes a creation that was not finished. The guest may have the container or not. A container that cannot be
+    /// Undoes an unfinished creation. The guest may have the container or not. A container that cannot be
     /// removed is listed.
     async fn undo_half_made(&mut self, live: &Live, record: ContainerRecord, status: ContainerStatus) {
         self.plugs.hold(&record);
@@ -339,7 +340,8 @@ impl Driver {
         self.save_container(&id).await;
     }
 
-    /// Ends the containers of a pod without a VM. Where its VM could not be ended, nobody knows whether they run.
+    /// Ends the containers of a pod without a VM. If its VM could not be ended, the containers' state is
+    /// unknown.
     async fn end_containers(&mut self, half_made: Vec<ContainerOnRecord>, vm_gone: bool) {
         let half_made: Vec<String> = half_made.into_iter().map(|(record, _)| record.id).collect();
         self.node.records.forget(None, &half_made).await;
@@ -355,7 +357,7 @@ impl Driver {
         }
     }
 
-    /// Compares the devices on record with those that the VMM has.
+    /// Compares the devices on record with the VMM's.
     async fn compare_plugs(&mut self, live: &Live) {
         let pod = &self.record.id;
         match self.plugs.compare(live).await {

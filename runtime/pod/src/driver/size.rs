@@ -8,25 +8,26 @@ use crate::error::PodError;
 use crate::live::Live;
 
 impl Driver {
-    /// The ledger of the pod with what is in its VM, and with the limits of one container changed or added.
+    /// The pod's ledger, including the images in its VM, with the limits of one container changed or added.
     pub(super) fn ledger(&self, changed: Option<(&str, &Resources)>) -> Ledger {
         self.capacity.ledger(self.plugs.image_bytes(), self.containers.limits_with(changed))
     }
 
-    /// Looks how much memory the pod's cgroup allows now. The kubelet changes that, before or after it asks for more.
+    /// Reads how much memory the pod's cgroup allows now. The kubelet changes it before or after it requests
+    /// more.
     pub(super) fn look_at_room(&mut self) {
         let limit = room::limit(&self.node, &self.record.spec.cgroup_parent);
         self.capacity.set_room(limit.map(|limit| limit.bytes));
     }
 
-    /// Lets the VM grow to hold `wanted`; what it has beyond stays.
+    /// Lets the VM grow to hold `wanted`. It does not shrink.
     pub(super) async fn grow(&mut self, live: &Live, wanted: VmSize) -> Result<(), PodError> {
         let wanted = self.capacity.grown(wanted);
         self.resize(live, wanted).await
     }
 
-    /// Lets the VM give back what is beyond `wanted`, as far as its guest can. The guest keeps
-    /// what it cannot give back: that harms nobody but the pod's own cgroup on the host, which bounds it.
+    /// Lets the VM give back everything beyond `wanted`, as far as its guest can. The guest keeps the rest.
+    /// This harms only the pod's own cgroup on the host, and the cgroup limits it.
     pub(super) async fn shrink(&mut self, live: &Live, wanted: VmSize) {
         if let Err(error) = self.resize(live, wanted).await {
             tracing::warn!(pod = self.record.id, error = error.chain(), "a VM is larger than its pod");
@@ -39,7 +40,8 @@ impl Driver {
         resize.apply(live).await
     }
 
-    /// Gives a VM of an earlier daemon the size that is on record. A VM that does not take it keeps what it has until the next change.
+    /// Gives a VM of an earlier daemon its size on record. A VM that does not take it keeps its size until
+    /// the next change.
     pub(super) async fn resize_again(&mut self, live: &Live) {
         let Some(resize) = self.capacity.resize_again() else { return };
         if let Err(error) = resize.apply_again(live).await {
@@ -48,8 +50,8 @@ impl Driver {
         }
     }
 
-    /// Binds the vCPUs and sets the VMM's OOM score as the containers ask, with this one new or changed. A score that
-    /// cannot be set is logged: the pod is then more or less safe than others, and works.
+    /// Binds the vCPUs and sets the VMM's OOM score for the containers, with this one new or changed. A
+    /// failure to set the score is only logged: the pod is then more or less safe than others, and works.
     pub(super) async fn pin_with(
         &mut self,
         live: &Live,

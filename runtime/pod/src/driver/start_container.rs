@@ -11,11 +11,11 @@ use crate::io::copiers::Copiers;
 use crate::live::Live;
 use crate::record::{ContainerStage, ContainerStatus};
 
-/// Exit code of a container that something else than its program kept from starting.
+/// Exit code of a container whose start failed for a reason other than its program.
 const START_ERROR_CODE: i32 = 128;
 
 impl Driver {
-    /// Starts the container. A container that cannot be started is `Exited`.
+    /// Starts the container. After a failed start it is `Exited`.
     pub(super) async fn start_container(&mut self, id: &str) -> Result<(), PodError> {
         let stage = self.containers.find(id)?.status.stage;
         admission::start(id, self.status.stage, stage)?;
@@ -34,7 +34,7 @@ impl Driver {
         }
     }
 
-    /// Opens the output first, so that no byte has to wait, then lets the program run.
+    /// Opens the output first, so no byte has to wait, then lets the program run.
     async fn release(&self, live: &Live, id: &str) -> Result<Copiers, PodError> {
         let container = self.containers.find(id)?;
         let opening = Copiers::open(live, id, &container.record.spec, &container.output);
@@ -53,8 +53,8 @@ impl Driver {
         self.save_container(id).await;
     }
 
-    /// Notes that the container could not be started. Where the agent has not said so itself, the program may run all
-    /// the same: it is killed, and where that fails too nobody knows, until the container is stopped.
+    /// Notes a container's failed start. If the agent has not reported it itself, the program may run all the
+    /// same, so it is killed. If this fails too, its state is unknown until the container is stopped.
     async fn not_started(&mut self, live: &Live, id: &str, error: &PodError) {
         if error.start_failure().is_none()
             && let Err(kept) = kill::kill(live, id).await
@@ -74,7 +74,7 @@ impl Driver {
         let before = self.containers.find(id)?.status.clone();
         let status = ContainerStatus { stage, ..before.clone() };
         if let Err(error) = self.node.records.put_container_status(id, &status).await {
-            // A disk that fails may have taken it all the same.
+            // A failing disk may have stored it all the same.
             self.node.records.settle_container_status(id, &before).await;
             return Err(error);
         }
@@ -82,7 +82,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Settles and publishes how the container is; wakes whoever waits for its end.
+    /// Settles and publishes the container's state; wakes all waiting for its end.
     pub(super) async fn save_container(&self, id: &str) {
         let Some(container) = self.containers.get(id) else { return };
         self.node.records.settle_container_status(id, &container.status).await;
@@ -93,8 +93,8 @@ impl Driver {
     }
 }
 
-/// Reason and exit code of a container that could not be started, as other runtimes and shells spell them:
-/// its program cannot be run, or something else kept it from starting.
+/// Reason and exit code of a container's failed start, as other runtimes and shells spell them. Either its
+/// program cannot be run, or something else prevented the start.
 fn why_not_started(error: &PodError) -> (ExitReason, i32) {
     match error.start_failure() {
         Some(failure) => (ExitReason::ContainerCannotRun, i32::from(failure.exit_code())),

@@ -13,10 +13,10 @@ use crate::journal::{Journal, Undo};
 use crate::plugs::ContainerPlugs;
 use crate::record::ContainerRecord;
 
-/// One step of a change that the driver makes.
+/// One step of a driver's change.
 #[derive(Debug)]
 pub(super) enum Step {
-    /// The vCPUs are bound as the change asks.
+    /// The vCPUs are bound for the change.
     Pin,
     /// The pod has other limits; these are the ones before.
     PodLimits(PodLimits),
@@ -36,7 +36,7 @@ pub(super) enum Step {
     Limits(String, Option<Resources>),
 }
 
-/// The journal of a container that is on record, whole or half made.
+/// The journal of a container on record, fully or half created.
 pub(super) fn made(record: &Arc<ContainerRecord>) -> Journal<Step> {
     let id = &record.id;
     Journal::from([
@@ -49,7 +49,7 @@ pub(super) fn made(record: &Arc<ContainerRecord>) -> Journal<Step> {
 }
 
 impl Driver {
-    /// Undoes a change that failed. Leftovers go with the pod, at the latest.
+    /// Undoes a failed change. Leftovers go with the pod, at the latest.
     pub(super) async fn undo_change(&mut self, journal: Journal<Step>) {
         for left in journal.drain(self).await {
             tracing::warn!(pod = self.record.id, error = left.chain(), "a failed change is not undone whole");
@@ -75,7 +75,7 @@ impl Undo<Step> for Driver {
                 }
             }
             Step::Plug(plugs) => {
-                // A disk that stays is unplugged when its slot is needed, or goes with the pod.
+                // A disk still plugged is unplugged when its slot is needed, or goes with the pod.
                 if let Err(error) = self.plugs.release(self.live.as_ref(), &self.node.backends, &plugs).await
                 {
                     let pod = &self.record.id;

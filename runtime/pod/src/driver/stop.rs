@@ -23,7 +23,7 @@ const SHUTDOWN_WITHIN: Duration = Duration::from_secs(10);
 /// How long the pod's files may take to be removed.
 const REMOVED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Message of a container that is being removed.
+/// Message of a removed container.
 pub(crate) const REMOVED: &str = "the container was removed";
 
 impl Driver {
@@ -31,7 +31,7 @@ impl Driver {
     pub(super) async fn remove_container(&mut self, id: &str) -> Result<(), PodError> {
         let Some(container) = self.containers.get(id) else { return Ok(()) };
         let record = container.record.clone();
-        // A daemon that is killed from here on leaves no container that could be started.
+        // If the daemon is killed from here on, the container cannot be started any more.
         self.end_lost(id, ExitReason::Error, REMOVED).await;
         step::made(&record).drain_until_failure(self).await?;
         self.node.roster.withdraw_container(id);
@@ -49,7 +49,7 @@ impl Driver {
         if self.status.stage != PodStage::Undoing {
             self.status.stage = PodStage::Stopping;
         }
-        // A full disk keeps no pod from being stopped: that frees the disk.
+        // A full disk does not prevent stopping a pod: stopping frees the disk.
         self.save_status().await;
         self.publish();
         if let Some(live) = self.live.clone() {
@@ -125,7 +125,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets plugins hear once that the pod stops, unless its start is undone.
+    /// Notifies plugins once of the pod's stop, unless its start is undone.
     async fn be_heard_to_stop(&mut self) {
         if self.status.stage == PodStage::Undoing || self.is_heard_to_stop || !self.node.plugins.hears() {
             return;
@@ -134,7 +134,7 @@ impl Driver {
         always(span!("let plugins hear"), self.node.plugins.pod_stops(&self.view())).await;
     }
 
-    /// Kills what runs and waits until its output is in the log, within a bound.
+    /// Kills all running containers and waits until their output is in the log, with a time limit.
     pub(super) async fn kill_containers(&mut self, live: &Live) {
         let may_run = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Unknown);
         let running = self.containers.ids_in(may_run);

@@ -34,7 +34,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Lets the VM grow, writes the limits down, then lets the agent set those that differ.
+    /// Lets the VM grow, records the limits, then lets the agent set the changed ones.
     async fn limit(
         &mut self,
         live: &Live,
@@ -60,7 +60,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Changes what the pod may use.
+    /// Changes the pod's resources.
     pub(super) async fn update_pod(
         &mut self,
         resources: &Resources,
@@ -91,7 +91,7 @@ impl Driver {
     }
 }
 
-/// The cgroup files whose values differ.
+/// The cgroup files with different values.
 fn changes(old: &Resources, new: &Resources) -> Result<BTreeMap<String, String>, SpecError> {
     let (old, new) = (old.cgroup_files()?, new.cgroup_files()?);
     Ok(new.into_iter().filter(|(file, value)| old.get(file) != Some(value)).collect())

@@ -1,4 +1,5 @@
-//! Volumes on disk that the guest keeps itself: which of them are on disks of the VM's, in which slots, and their plugging.
+//! Disk volumes kept by the guest itself: which of them are on disks of the VM, in which slots, and their
+//! plugging.
 
 use std::path::Path;
 
@@ -11,8 +12,9 @@ use crate::live::Live;
 use crate::record::{ContainerRecord, DiskPlace};
 
 impl Driver {
-    /// Decides where volumes on disk lie that no container of this VM has mounted yet. A volume in which the node has files
-    /// stays there, and so does one for which no slot is left; one that is on a disk already must have a slot.
+    /// Decides the place of disk volumes not yet mounted by a container of this VM. A volume with files on
+    /// the node stays there, and so does one without a free slot. A volume already on a disk must have a
+    /// slot.
     pub(super) fn decide_disks(&mut self, found: &[(usize, FoundVolume)]) -> Result<(), PodError> {
         for (_, found) in found {
             let FoundVolume::Disk(volume) = found else { continue };
@@ -42,7 +44,7 @@ impl Driver {
         }
     }
 
-    /// Plugs the disks of the container's volumes that are not plugged yet, until the VM ends.
+    /// Plugs the not yet plugged disks of the container's volumes, until the VM ends.
     pub(super) async fn plug_volumes(
         &mut self,
         live: &Live,
@@ -61,7 +63,7 @@ impl Driver {
         Slot::volumes().find(|slot| !taken(slot))
     }
 
-    /// The files are on a disk that this VM cannot have, and another place would show none of them.
+    /// The files are on a disk not available to this VM, and no other place has them.
     fn no_slot(&self, volume: &DiskFound) -> PodError {
         let why = if self.status.disk_volumes {
             format!("the pod has {} volumes on disks, and can have no more", Slot::volumes().count())

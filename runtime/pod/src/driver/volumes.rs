@@ -1,8 +1,9 @@
-//! Volumes that the guest keeps itself: which of a container's mounts are such volumes, and what of them is on record.
+//! Volumes kept by the guest itself: which of a container's mounts are such volumes, and their record.
 //!
-//! Where a volume in memory lies, or one on disk (`volume_disks.rs`), is decided once for each pod, with the first container that mounts it, and put on record
-//! before anything is mounted: all its containers must find the same files, whatever becomes of the configuration. A copy of
-//! a published volume shows what the node has, so that each mount of one is decided by itself.
+//! The place of a volume in memory, or on disk (`volume_disks.rs`), is decided once for each pod, with its
+//! first container that mounts it. The decision is recorded before anything is mounted: all the pod's
+//! containers must find the same files, even after a change of the configuration. A copy of a published
+//! volume shows the node's content, so each of its mounts is decided by itself.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -30,11 +31,11 @@ use crate::volumes::published::{PART, Snapshot};
 /// How long the places of a container's volumes may take to be looked at.
 const LOOKED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Most memory that copies of published volumes take in one guest, in bytes: a part of what the overhead of a pod leaves,
-/// and twice as much for a moment.
+/// Most memory for copies of published volumes in one guest, in bytes: a part of the memory left by a pod's
+/// overhead. For a moment it may be twice as much.
 const COPIED_BYTES_MAX: u64 = 16 << 20;
 
-/// The volumes of a container that the guest keeps.
+/// The volumes of a container kept by the guest.
 #[derive(Debug, Default)]
 pub(super) struct PlacedVolumes {
     pub(super) on_record: Vec<GuestVolume>,
@@ -43,7 +44,7 @@ pub(super) struct PlacedVolumes {
 }
 
 impl Driver {
-    /// Finds the mounts that are volumes which the guest keeps itself, and has the plan say so.
+    /// Finds the mounts of volumes kept by the guest itself, and marks them in the plan.
     pub(super) async fn place_volumes(
         &mut self,
         spec: &ContainerSpec,
@@ -119,7 +120,7 @@ impl Driver {
     ) -> Option<GuestVolumePlan> {
         let PublishedFound { place, content } = found;
         let snapshot = match content {
-            // The node would see what is written there.
+            // The node would see the container's writes.
             Ok(_) if !read_only => Err("it is mounted to be written to"),
             Ok(snapshot) if self.copied_bytes(placed) + snapshot.bytes > COPIED_BYTES_MAX => {
                 Err("the pod has as many bytes of volumes as are copied")
@@ -150,8 +151,8 @@ impl Driver {
         Some(planned)
     }
 
-    /// Memory that copies take: those of the containers on record, and of the one that is being placed. Containers share
-    /// what is no part.
+    /// Memory for copies: those of the containers on record, and of the current one. Containers share
+    /// everything except parts of volumes.
     fn copied_bytes(&self, placed: &PlacedVolumes) -> u64 {
         let known = self.containers.ids();
         let containers = known.iter().filter_map(|id| self.containers.get(id));
@@ -163,8 +164,8 @@ impl Driver {
         of_containers.chain(of_new).collect::<BTreeMap<_, _>>().values().sum()
     }
 
-    /// Decides where volumes in memory lie that no container of the pod has mounted yet. A volume in which the node has
-    /// files already stays there.
+    /// Decides the place of memory volumes not yet mounted by a container of the pod. A volume with files on
+    /// the node stays there.
     fn decide_memory(&mut self, found: &[&MemoryFound]) {
         for volume in found {
             let place = if volume.holds_files { MemoryPlace::Node } else { MemoryPlace::Guest };
@@ -178,7 +179,7 @@ impl Driver {
         }
     }
 
-    /// Puts on record where volumes lie, if that was decided just now; takes the decision back where it cannot be.
+    /// Records newly decided places of volumes. If this fails, the decision is withdrawn.
     async fn commit_decisions(&mut self, before: PodStatus) -> Result<(), PodError> {
         let PodStatus { memory_volumes, volume_disks, .. } = before;
         if self.status.memory_volumes == memory_volumes && self.status.volume_disks == volume_disks {
@@ -196,8 +197,8 @@ impl Driver {
         self.status.memory_volumes.get(directory) == Some(&MemoryPlace::Guest)
     }
 
-    /// Refuses a mount of a volume whose files are in the guest, and which the node does not have any more: another place
-    /// would show other files.
+    /// Refuses a mount of a volume with its files in the guest if the node has lost it: another place would
+    /// show other files.
     fn check_still_there(&self, spec: &ContainerSpec, kept: &[GuestVolume]) -> Result<(), PodError> {
         for (number, mount) in spec.host_mounts() {
             let Some(path) = KubeletPath::of(&self.record.spec.uid, &mount.host_path) else { continue };
@@ -216,7 +217,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Sends the guest the versions of published volumes that a container which is being made mounts.
+    /// Sends the guest the versions of published volumes mounted by the container being created.
     pub(super) async fn publish_volumes(
         &mut self,
         live: &Live,
@@ -233,14 +234,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Has the volumes in memory of a container that was made follow those of the node.
+    /// Makes the memory volumes of a new container follow those of the node.
     pub(super) fn keep_volumes(&mut self, live: &Live, record: &ContainerRecord) {
         for volume in record.guest_volumes.iter().filter(|volume| volume.is_memory()) {
             self.keeper(live).add_memory(volume.directory.clone());
         }
     }
 
-    /// Has the volumes of a pod that was found again follow those of the node.
+    /// Makes the volumes of a recovered pod follow those of the node.
     pub(super) fn keep_found_volumes(&mut self, live: &Live) {
         if self.status.stage != PodStage::Ready {
             return;
