@@ -1,4 +1,4 @@
-//! The host's cgroup that a VMM runs in, so that the kubelet's accounting sees the pod.
+//! The host's cgroup of a VMM, so the kubelet's accounting sees the pod.
 //!
 //! | parent | cgroup |
 //! |---|---|
@@ -7,10 +7,11 @@
 //! | none | `podvisor/podvisor-<id>` |
 //! | a VM without a pod | `podvisor-unclaimed`, one for all |
 //!
-//! Plain writes to the file system, below a slice too: systemd keeps what it does not know, and a VMM
-//! outlives the daemon without its help. cgroup v2 is meant; with v1 the VMM enters the hierarchies
-//! that account CPU time and memory. Best effort: where it may not, a VMM stays where the daemon is.
-//! No limits are set here but one of threads; those of the pod's own cgroup above count, and the VM is made to fit into them.
+//! Plain writes to the file system, also below a slice: systemd keeps cgroups it does not know, and a VMM
+//! outlives the daemon without its help. The design is for cgroup v2. With v1 the VMM enters the hierarchies
+//! for CPU time and memory. Best effort: without permission, a VMM stays in the daemon's cgroup. The only
+//! limit set here is the number of threads. The limits of the pod's own cgroup above count, and the VM is
+//! sized to fit into them.
 
 use std::fs;
 use std::io::{self, Write};
@@ -24,29 +25,29 @@ use crate::id::is_id;
 /// Where cgroups are mounted on every node.
 pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
-/// Levels of cgroups that are looked into for pods': the kubelet's slices, and as many again.
+/// Levels of cgroups searched for pods': the kubelet's slices, and as many again.
 const DEPTH_MAX: usize = 10;
 
-/// Parent for pods that name none.
+/// Parent of pods without a specified one.
 const DEFAULT_PARENT: &str = "podvisor";
 
-/// The cgroup of VMMs that have no pod.
+/// The cgroup of VMMs without a pod.
 const UNCLAIMED: &str = "podvisor-unclaimed";
 
-/// A tenth of the weight that a cgroup has to begin with, in v2 and in v1.
+/// A tenth of a cgroup's initial weight, in v2 and in v1.
 const UNCLAIMED_WEIGHTS: [(&str, &str); 2] = [("cpu.weight", "10"), ("cpu.shares", "102")];
 
-/// Controllers that account for the pod in v2, where the levels above pass them on.
+/// Controllers for the pod's accounting in v2, if the levels above pass them on.
 const CONTROLLERS: [&str; 4] = ["+cpu", "+memory", "+pids", "+io"];
 
-/// Most threads of a VMM: one for each vCPU, and some for each device. A VMM that was taken over makes no more.
+/// Most threads of a VMM: one for each vCPU, and some for each device. A compromised VMM makes no more.
 const TASKS_MAX: &[u8] = b"4096";
 
-/// Hierarchies of v1 that account for what a pod takes. Two may be one, under a link.
+/// Hierarchies of v1 that account for a pod. Two may be one, under a link.
 const V1_HIERARCHIES: [&str; 3] = ["cpu", "cpuacct", "memory"];
 
-/// The pod's cgroups below the mount point: one in v2, one for each hierarchy in v1, none where the node
-/// has no cgroups.
+/// The pod's cgroups below the mount point: one in v2, one for each hierarchy in v1, none if the node has no
+/// cgroups.
 pub(crate) fn paths(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     let place = place(parent, pod_id);
     mounts(root).into_iter().map(|mount| mount.join(&place)).collect()
@@ -62,11 +63,11 @@ pub(crate) fn levels(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     levels.map(|level| root.join(level)).collect()
 }
 
-/// A limit of memory on a cgroup that the pod is in.
+/// A memory limit on one of the pod's cgroups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryLimit {
     pub(crate) bytes: u64,
-    /// The cgroup below the mount point, as the kubelet writes it: `/kubepods/pod1`.
+    /// The cgroup below the mount point, in the kubelet's notation: `/kubepods/pod1`.
     pub(crate) cgroup: String,
 }
 
@@ -80,8 +81,8 @@ pub(crate) fn memory_limit(root: &Path, parent: &str) -> Option<MemoryLimit> {
     limits.min_by_key(|limit| limit.bytes)
 }
 
-/// The number of tasks that the kubelet allows the pod (`podPidsLimit`): the limit of the pod's own cgroup. Limits above it are
-/// for many pods. `None` without one, and without v2.
+/// The kubelet's limit of tasks for the pod (`podPidsLimit`), from the pod's own cgroup. Limits above it
+/// apply to many pods. `None` without one, and without v2.
 pub(crate) fn pids_limit(root: &Path, parent: &str) -> Option<u64> {
     limit(levels(root, parent, "").get(1)?, "pids.max")
 }
@@ -102,7 +103,7 @@ pub(crate) fn flat_keyed(text: &str, name: &str) -> u64 {
     found.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }
 
-/// The cgroups that were made for a pod.
+/// The cgroups made for a pod.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
     pub(crate) paths: Vec<PathBuf>,
@@ -110,7 +111,7 @@ pub(crate) struct Made {
     pub(crate) missing: Option<String>,
 }
 
-/// Makes the pod's cgroups. A cgroup that cannot be made is logged and left out.
+/// Makes the pod's cgroups. A failure is logged, and the cgroup left out.
 pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Made {
     let mounts = mounts(root);
     let mut made = Made::default();
@@ -143,7 +144,8 @@ fn limit_tasks(cgroup: &Path) {
     }
 }
 
-/// Makes the cgroups of all VMMs that have no pod, which come last where the node's processors are short.
+/// Makes the cgroups of all VMMs without a pod. They have the lowest priority when the node's processors are
+/// short.
 pub(crate) fn make_unclaimed(root: &Path) -> Made {
     let mut made = Made::default();
     for mount in mounts(root) {
@@ -166,12 +168,12 @@ pub(crate) fn make_unclaimed(root: &Path) -> Made {
     made
 }
 
-/// Takes the pod's cgroups away, with what is left in them; a missing one is no error.
+/// Removes the pod's cgroups, with the processes left in them; a missing one is no error.
 pub(crate) fn remove(root: &Path, parent: &str, pod_id: &str) -> io::Result<()> {
     paths(root, parent, pod_id).iter().try_for_each(|path| remove_cgroup::with_processes(path))
 }
 
-/// Finds the cgroups of pods below the mount point, whichever the parent, each with the pod's id.
+/// Finds the cgroups of pods below the mount point, under any parent, each with the pod's id.
 pub(crate) fn find(root: &Path) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     let mut pending: Vec<(PathBuf, usize)> = mounts(root).into_iter().map(|mount| (mount, 0)).collect();

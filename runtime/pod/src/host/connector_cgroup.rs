@@ -1,6 +1,6 @@
-//! The host's cgroups that containers' connectors run in: beside the VMM's, each with the ids of its pod and its container in
-//! its name, so that agents of the node find the container by the cgroup of who connects, and so that all of a pod's are found
-//! from its record alone.
+//! The host's cgroups of containers' connectors, beside the VMM's. The name of each has the ids of its pod
+//! and its container. So agents of the node find the container by the peer's cgroup, and all of a pod's
+//! cgroups are found from its record alone.
 //!
 //! | parent | cgroup |
 //! |---|---|
@@ -19,8 +19,8 @@ use crate::dirs::run_name;
 /// Makes the cgroups of a container's connector, one in each hierarchy.
 ///
 /// # Errors
-/// A cgroup cannot be made. A connector must not stay in the daemon's, as a VMM may: agents of the node would take it for a
-/// part of the daemon.
+/// A cgroup cannot be made. Unlike a VMM, a connector must not stay in the daemon's cgroup: agents of the
+/// node would take it for a part of the daemon.
 pub(crate) fn make(root: &Path, parent: &str, pod_id: &str, container_id: &str) -> io::Result<Vec<PathBuf>> {
     let made = cgroup::make(root, parent, &name(pod_id, container_id));
     match made.missing {
@@ -29,10 +29,10 @@ pub(crate) fn make(root: &Path, parent: &str, pod_id: &str, container_id: &str) 
     }
 }
 
-/// Takes the cgroups of a container's connector away, or those of all of the pod's containers, with the processes that are in
-/// them. Missing ones are no error.
+/// Removes the cgroups of a container's connector, or those of all of the pod's containers, with the
+/// processes in them. Missing ones are no error.
 pub(crate) fn remove(root: &Path, parent: &str, pod_id: &str, container_id: Option<&str>) -> io::Result<()> {
-    // Of whatever container: the name begins with the same.
+    // The beginning of the name is the same for all containers.
     let wanted = format!("podvisor-{}", name(pod_id, container_id.unwrap_or_default()));
     for path in cgroup::paths(root, parent, &name(pod_id, "")) {
         let Some(beside) = path.parent() else { continue };

@@ -1,4 +1,4 @@
-//! Files that are disks of VMs: each begins as a sparse copy of a formatted template.
+//! Files used as disks of VMs: each begins as a sparse copy of a formatted template.
 //!
 //! Blocking work; callers run it beside the async threads.
 
@@ -12,12 +12,12 @@ use rustix::fs::ioctl_ficlone;
 use super::file_data;
 use crate::installed::InstalledFile;
 
-/// A formatted file system that disks begin as.
+/// A formatted file system, the initial content of disks.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskTemplate {
     file: InstalledFile,
-    /// The places of all that is not zero, in order, once they were looked for: a template that lost its holes on its way here
-    /// is read whole for that, some hundred times what a disk is made of.
+    /// The places of all non-zero data, in order, once determined. If a template has lost its holes during
+    /// installation, this reads the whole file, some hundred times the data of a disk.
     data: Arc<OnceLock<Vec<Range<u64>>>>,
 }
 
@@ -34,7 +34,7 @@ impl DiskTemplate {
     }
 }
 
-/// A template that can be copied.
+/// An open template, ready for copying.
 #[derive(Debug)]
 pub(crate) struct OpenTemplate<'a> {
     file: File,
@@ -42,8 +42,8 @@ pub(crate) struct OpenTemplate<'a> {
 }
 
 impl OpenTemplate<'_> {
-    /// Fills the new file `disk`. Shares the template's blocks where the file system can, else copies what is not a hole. `bytes`
-    /// is the disk's size unless the template is larger.
+    /// Fills the new file `disk`. Shares the template's blocks if the file system can, else copies everything
+    /// except holes. `bytes` is the disk's size unless the template is larger.
     pub(crate) fn fill(&self, disk: &File, bytes: u64) -> io::Result<()> {
         let size = self.file.metadata()?.len();
         if ioctl_ficlone(disk, &self.file).is_err() {
@@ -60,7 +60,7 @@ impl OpenTemplate<'_> {
             known
         } else {
             found = file_data::find(&self.file)?;
-            // A file that is looked up each time may be another one then.
+            // A file opened each time may have changed by then.
             if self.template.file.is_kept() { self.template.data.get_or_init(|| found) } else { &found }
         };
         file_data::copy(ranges, &self.file, disk, |_, _| {})

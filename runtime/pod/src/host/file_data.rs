@@ -1,4 +1,4 @@
-//! The data of a file that is mostly holes, or zeros where holes were lost on its way here. Blocking work.
+//! The data of a sparse file, even if its holes have turned into zeros during installation. Blocking work.
 
 use std::fs::File;
 use std::io;
@@ -9,11 +9,11 @@ use rustix::fs::SeekFrom;
 
 /// Bytes read at a time, and of the longest range.
 const CHUNK: usize = 256 * 1024;
-/// Bytes of the blocks that are left out where they are zeros.
+/// Size of a block in bytes. Blocks of zeros are left out.
 pub(crate) const BLOCK: usize = 4096;
 const ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// The places of blocks that are not all zeros, in order; ranges of some hundred KiB at most.
+/// The places of blocks with data, in order; ranges of some hundred KiB at most.
 pub(crate) fn find(file: &File) -> io::Result<Vec<Range<u64>>> {
     let mut chunk = vec![0; CHUNK];
     let (mut found, mut at): (Vec<Range<u64>>, _) = (Vec::new(), 0);

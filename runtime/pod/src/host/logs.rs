@@ -1,17 +1,17 @@
-//! The log of a pod's VMM and the console of its guest: made with the VMM, and kept for a while when the pod is gone, so
-//! that what ended a VM can be read after its pod was removed.
+//! The log of a pod's VMM and the console of its guest: made with the VMM, and kept for a while after the pod
+//! is gone. So the cause of a VM's end can be read after its pod was removed.
 //!
 //! ```text
 //!   <run>/pods/<name>/shared/logs/vmm.log       in memory, while the VMM may write to them: the tmpfs is small,
-//!                                /console.log   and so bounds what a VMM writes that was taken over
-//!   <state>/pods/<id>/vmm.log                   the first line, from the start on, says whose it is; the rest comes
-//!                    /console.log               once the VMM is gone
+//!                                /console.log   and so limits the writes of a compromised VMM
+//!   <state>/pods/<id>/vmm.log                   the first line, from the start on, names the owner; the rest
+//!                    /console.log               comes once the VMM is gone
 //!   <state>/ended/<id>/…                        both, once the pod is removed: the latest of the node
 //! ```
 //!
-//! A VMM can write to the first two files alone: no log says that it is another pod's.
+//! A VMM can write only to the first two files: no log can claim another pod as its owner.
 //!
-//! Keeping them is never a reason for a pod to stay: where it fails, they are lost, and the daemon's log says so.
+//! Keeping them never delays a pod's removal. If it fails, they are lost, and the daemon's log says so.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -31,22 +31,22 @@ pub(crate) const CONSOLE: &str = "console.log";
 /// The directory of removed pods' logs, below the state directory.
 pub(crate) const ENDED: &str = "ended";
 
-/// Removed pods whose logs are kept on a node.
+/// Number of removed pods with kept logs on a node.
 const ENDED_MAX: usize = 64;
 
 /// Bytes of all of them together. Both logs of one pod have half a MiB at most.
 const ENDED_BYTES_MAX: u64 = 16 << 20;
 
-/// Most of a VMM's log that is kept, in bytes; a VMM in order writes less.
+/// Most bytes kept of a VMM's log; a well-behaved VMM writes less.
 const VMM_BYTES_MAX: u64 = 512 << 10;
 
-/// Longest first line of a log that is read, in bytes: names of Kubernetes have 253.
+/// Longest accepted first line of a log, in bytes: names of Kubernetes have 253.
 const OWNER_BYTES_MAX: u64 = 4096;
 
 /// Room for the owner in the log of a VMM without a pod, in bytes.
 const UNOWNED_BYTES: usize = 512;
 
-/// The pod that a log is of.
+/// The pod a log belongs to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LogOwner {
     pub(crate) pod: String,
@@ -62,13 +62,13 @@ pub(crate) fn make(path: &Path, owner: &LogOwner) -> io::Result<()> {
     File::create(path)?.write_all(&line)
 }
 
-/// Begins the log of a VMM that has no pod yet, with room for an owner in its first line.
+/// Begins the log of a VMM without a pod yet, with room for an owner in its first line.
 pub(crate) fn make_unowned(path: &Path) -> io::Result<()> {
     pass(Point::VmmLogMake)?;
     File::create(path)?.write_all(&padded(b""))
 }
 
-/// Names the owner in the log of a VMM that had none. An owner with too long a name for the room stays unnamed.
+/// Names the owner in the log of a VMM without one. If the name does not fit, the owner stays unnamed.
 pub(crate) fn claim(path: &Path, owner: &LogOwner) -> io::Result<()> {
     pass(Point::VmmLogMake)?;
     let line = padded(&serde_json::to_vec(owner)?);
@@ -108,7 +108,7 @@ pub(crate) fn owner(dir: &Path) -> Option<LogOwner> {
     serde_json::from_str(&line).ok()
 }
 
-/// Copies the logs out of a VMM's directory of them, before that is removed.
+/// Copies the logs out of a VMM's log directory, before its removal.
 pub(crate) fn keep_files(dir: &Path, state_dir: &Path) {
     if let Err(error) = try_keep_log(&dir.join(VMM), &state_dir.join(VMM)) {
         tracing::warn!(path = %state_dir.display(), %error, "the log of a VMM is not kept");
@@ -116,7 +116,7 @@ pub(crate) fn keep_files(dir: &Path, state_dir: &Path) {
     keep_console(&dir.join(CONSOLE), state_dir);
 }
 
-/// Puts the VMM's log behind the first line of `to`, as often as it is asked.
+/// Puts the VMM's log after the first line of `to`. The call is idempotent.
 fn try_keep_log(from: &Path, to: &Path) -> io::Result<()> {
     let Some(from) = found(File::open(from))? else { return Ok(()) };
     let Some(mut to) = found(File::options().read(true).write(true).open(to))? else { return Ok(()) };
@@ -128,7 +128,7 @@ fn try_keep_log(from: &Path, to: &Path) -> io::Result<()> {
     io::copy(&mut from.take(VMM_BYTES_MAX), &mut to).map(drop)
 }
 
-/// Copies a console to where the pod's state is.
+/// Copies a console into the pod's state directory.
 pub(crate) fn keep_console(from: &Path, state_dir: &Path) {
     let to = state_dir.join(CONSOLE);
     let copy = || -> io::Result<()> {
@@ -137,7 +137,7 @@ pub(crate) fn keep_console(from: &Path, state_dir: &Path) {
             return Ok(());
         }
         pass(Point::ConsoleKeep)?;
-        // More than that is none that a VMM in order has written.
+        // A well-behaved VMM never writes more.
         let copied = io::copy(&mut (&mut from).take(2 * CONSOLE_FILE_BYTES_MAX), &mut File::create(&to)?);
         copied.map(drop).inspect_err(|_| drop(fs::remove_file(&to)))
     };
@@ -146,8 +146,8 @@ pub(crate) fn keep_console(from: &Path, state_dir: &Path) {
     }
 }
 
-/// Moves the logs out of a pod's state directory, before that is removed, and removes the oldest of other pods where
-/// there are too many.
+/// Moves the logs out of a pod's state directory before its removal. If there are too many, removes the
+/// oldest of other pods.
 pub(crate) fn keep(state_dir: &Path, ended: &Path, id: &str) {
     if let Err(error) = try_keep(state_dir, &ended.join(id)).and_then(|()| prune(ended)) {
         tracing::warn!(path = %ended.display(), %error, "the logs of a removed pod's VM are not kept");
@@ -192,7 +192,7 @@ pub(crate) fn list(ended: &Path) -> Vec<(SystemTime, PathBuf)> {
     places
 }
 
-/// `None` for what is not there.
+/// `None` if the file is missing.
 fn found<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
     match outcome {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(fs::read_dir(at("state")).unwrap().count(), 0);
         assert_eq!(owner(&at("ended/ab")), Some(owned_by("ab")));
         assert_eq!(fs::read_to_string(at("ended/ab/console.log")).unwrap(), "Linux\n");
-        // A pod that never had a VMM, and one that is gone already.
+        // A pod without a VMM so far, and a pod already gone.
         keep_files(&at("none"), &at("none"));
         keep_files(&at("logs"), &at("none"));
         keep(&at("none"), &at("ended"), "cd");
@@ -290,7 +290,7 @@ mod tests {
         let (state, ended) = (dir.path().join("state"), dir.path().join("ended"));
         fs::create_dir(&state).unwrap();
         make(&state.join(VMM), &owned_by("ab")).unwrap();
-        // In place of the directory, as a disk that takes none.
+        // A file in place of the directory, to simulate a failing disk.
         fs::write(&ended, "").unwrap();
         keep(&state, &ended, "ab");
         assert!(state.join(VMM).exists());

@@ -1,11 +1,11 @@
-//! The end of a VMM by the node's kernel for want of memory, as its cgroups know it (`memory.events` in
-//! Documentation/admin-guide/cgroup-v2.rst of the kernel). The cgroup stays until the pod is stopped, so a daemon that
-//! comes back reads the same. Without cgroup v2 nothing is known.
+//! VMMs killed by the node's kernel for lack of memory, according to their cgroups (`memory.events` in
+//! Documentation/admin-guide/cgroup-v2.rst of the kernel). The cgroup stays until the pod is stopped, so a
+//! restarted daemon reads the same. Without cgroup v2 nothing is known.
 //!
-//! | file | of | says |
+//! | file | of | meaning |
 //! |---|---|---|
-//! | `memory.events`, `oom_kill` | the VMM's cgroup | that the VMM was killed, whosever limit was reached |
-//! | `memory.events.local`, `oom` | that cgroup and those above | whose limit was reached |
+//! | `memory.events`, `oom_kill` | the VMM's cgroup | the VMM was killed, at any cgroup's limit |
+//! | `memory.events.local`, `oom` | the same cgroup and those above | this cgroup's limit was reached |
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use super::cgroup;
 pub(crate) fn oom_kill(root: &Path, parent: &str, pod_id: &str) -> Option<String> {
     let levels = cgroup::levels(root, parent, pod_id);
     let own = levels.first().filter(|own| own.is_dir())?;
-    // A cgroup without the controller is accounted by the one above, where nothing but the pod's VMM runs.
+    // A cgroup without the controller is accounted by the one above. Only the pod's VMM runs there.
     let accounted = if own.join("memory.events").exists() { own } else { levels.get(1)? };
     if count(&accounted.join("memory.events"), "oom_kill") == 0 {
         return None;

@@ -1,4 +1,4 @@
-//! Files in memory that VMs map: nobody can change them once they are sealed, and no disk is read for a page of one.
+//! In-memory files mapped by VMs. Once sealed, they cannot change, and their pages need no disk reads.
 
 use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
@@ -8,13 +8,13 @@ use std::os::fd::AsRawFd as _;
 use nix::fcntl::{FcntlArg, SealFlag, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 
-/// A file in memory that can be sealed. The name is for people who look at `/proc`.
+/// A sealable in-memory file. The name is for readers of `/proc`.
 pub(crate) fn create(name: &CStr) -> io::Result<File> {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     Ok(memfd_create(name, flags)?.into())
 }
 
-/// Gathers the file in large pages, where the node has them, and makes it one that nobody can change, this process included.
+/// Collapses the file into large pages, if the node has them, and seals it, even against this process.
 pub(crate) fn finish(file: &File) -> io::Result<()> {
     match runtime_large_pages::gather(file) {
         Ok(gathered) => tracing::debug!(?gathered, "a file in memory is gathered in large pages"),
@@ -23,7 +23,7 @@ pub(crate) fn finish(file: &File) -> io::Result<()> {
     seal(file)
 }
 
-/// Makes the file one that nobody can change.
+/// Seals the file against changes.
 fn seal(file: &File) -> io::Result<()> {
     let seals =
         SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW | SealFlag::F_SEAL_SEAL;
@@ -31,7 +31,8 @@ fn seal(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the file once more, for reading alone: before Linux 6.7, no other descriptor can be mapped shared once the file is sealed.
+/// Opens the file again, only for reading. Before Linux 6.7, a sealed file can only be mapped shared through
+/// such a descriptor.
 pub(crate) fn read_only(file: &File) -> io::Result<File> {
     OpenOptions::new().read(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }

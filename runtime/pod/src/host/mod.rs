@@ -1,8 +1,8 @@
-//! A pod's holdings on the host: its VMM's process and cgroup, its connectors' cgroups, its scratch disk, its shared directory, its
-//! logs.
+//! A pod's resources on the host: its VMM's process and cgroup, its connectors' cgroups, its scratch disk,
+//! its shared directory, its logs.
 //!
-//! Blocking work on files and processes, without knowledge of pods' states; `start/` makes these things and
-//! takes them away.
+//! Blocking work on files and processes, without knowledge of pods' states. `start/` makes these resources
+//! and removes them.
 
 pub(crate) mod cgroup;
 pub(crate) mod connector_cgroup;

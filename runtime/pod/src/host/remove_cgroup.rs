@@ -1,4 +1,4 @@
-//! The end of a cgroup of the node, with whatever still runs in it: a VMM that was taken over may have left something.
+//! The end of a cgroup of the node, with all processes still in it: a compromised VMM may have left some.
 
 use std::fs;
 use std::io::{self, Write};
@@ -10,13 +10,13 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use runtime_fail_points::{Point, pass};
 
-/// How long killed processes may take to be gone: they hold nothing that takes long.
+/// How long killed processes may take to end: they hold nothing slow.
 const GONE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Between two looks.
+/// Interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Ends what is in the cgroup, and removes it. A missing one is no error.
+/// Ends the cgroup's processes, and removes it. A missing one is no error.
 ///
 /// # Errors
 /// It cannot be removed, or its processes do not end within 5 s.
@@ -38,14 +38,14 @@ fn is_busy(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EBUSY as i32)
 }
 
-/// Kills what is in the cgroup: by the kernel's own means, or one by one in v1.
+/// Kills the cgroup's processes: by the kernel's own means, or one by one in v1.
 fn end_all(cgroup: &Path) {
     let whole = fs::OpenOptions::new().write(true).open(cgroup.join("cgroup.kill"));
     if whole.and_then(|mut file| file.write_all(b"1")).is_ok() {
         return;
     }
     for pid in processes(cgroup) {
-        // One that has ended meanwhile is as good.
+        // If it has ended meanwhile, this is fine.
         let _ = kill(pid, Signal::SIGKILL);
     }
 }

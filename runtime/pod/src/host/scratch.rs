@@ -31,10 +31,10 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// The part that scratch disks take of the file system that they are on.
+/// The space used by scratch disks on their file system.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScratchUsage {
-    /// Blocks that are written, in bytes: the disks are sparse.
+    /// Written blocks, in bytes: the disks are sparse.
     pub bytes: u64,
     /// Files.
     pub inodes: u64,

@@ -1,12 +1,12 @@
-//! A small tmpfs of a pod's VM. Its size bounds everything that the VMM can write on the node.
+//! A small tmpfs of a pod's VM. Its size limits everything the VMM can write on the node.
 //!
 //! ```text
-//!   <run>/pods/<name>/shared/root     the VMM's root, and so the part of the host's files that the guest can reach
-//!                           /logs     files for the VMM's log and the guest's console, which the VMM has open
+//!   <run>/pods/<name>/shared/root     the VMM's root, and so the part of the host's files visible to the guest
+//!                           /logs     files for the VMM's log and the guest's console, kept open by the VMM
 //! ```
 //!
-//! The root holds mount points only. Volumes are mounted on them in the VMM's mount namespace, not in the node's. The tmpfs goes with
-//! its unmounting, so no removal here ever walks into somebody's files.
+//! The root holds mount points only. Volumes are mounted on them in the VMM's mount namespace, not in the
+//! node's. The tmpfs disappears when unmounted, so no removal here ever walks into other files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,11 +27,11 @@ pub(crate) const LOGS: &str = "logs";
 /// Mount points, files of a few bytes, and two logs.
 const OPTIONS: &str = "mode=0755,size=5m";
 
-/// Mounts on top of each other that are taken away at most: a daemon that died between mounting and
-/// writing down leaves one behind.
+/// Most mounts removed from the same place. A daemon that died between mounting and recording leaves one
+/// behind.
 const STACKED_MAX: usize = 16;
 
-/// Makes the tmpfs with its two directories, which needs privileges.
+/// Makes the tmpfs with its two directories. Needs privileges.
 pub(crate) fn make(dir: &Path) -> io::Result<()> {
     remove(dir)?;
     pass(Point::SharedDirMake)?;
@@ -48,7 +48,7 @@ pub(crate) fn root(dir: &Path) -> PathBuf {
     if root.is_dir() { root } else { dir.to_owned() }
 }
 
-/// Takes the tmpfs away, with all that is mounted below it. A missing directory is no error.
+/// Removes the tmpfs, with all mounts below it. A missing directory is no error.
 pub(crate) fn remove(dir: &Path) -> io::Result<()> {
     if let Err(error) = std::fs::symlink_metadata(dir) {
         return if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) };
@@ -59,12 +59,12 @@ pub(crate) fn remove(dir: &Path) -> io::Result<()> {
             Ok(()) => {}
             // No mount point any more.
             Err(Errno::EINVAL) => break,
-            // Who may not unmount has not mounted.
+            // Without the right to unmount, this process has not mounted either.
             Err(Errno::EPERM) => break,
             Err(error) => return Err(error.into()),
         }
     }
-    // Not recursive: where something were still mounted, this fails and deletes nothing.
+    // Not recursive: if something were still mounted, this fails and deletes nothing.
     std::fs::remove_dir(dir)
 }
 
@@ -130,7 +130,7 @@ mod tests {
         let none = None::<&str>;
         mount(Some(&volume), &point, none, MsFlags::MS_BIND, none).unwrap();
         assert!(point.join("kept").exists());
-        // As after a daemon that died half way.
+        // As after a daemon's death half-way.
         mount(Some("again"), &shared, Some("tmpfs"), MsFlags::empty(), none).unwrap();
         remove(&shared).unwrap();
         assert!(!shared.exists());

@@ -1,4 +1,4 @@
-//! VMMs that do not answer any more: found in `/proc`, and killed.
+//! Unresponsive VMMs: found in `/proc`, and killed.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -26,10 +26,10 @@ pub(crate) fn alive(process: VmmProcess) -> bool {
     matches!(parse(&stat), Some((state, start)) if start == process.start_time && !matches!(state, 'Z' | 'X'))
 }
 
-/// Kills a process and waits until it is gone. A process that is gone already is no error.
+/// Kills a process and waits until it is gone. A process already gone is no error.
 pub(crate) async fn kill(process: VmmProcess) -> Result<(), String> {
     let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
-    // Opened before the look, so that the process looked at is the one killed.
+    // Opened before the check, so the checked process is the one killed.
     let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
     if !alive(process) {
         return Ok(());
@@ -53,8 +53,7 @@ pub(crate) async fn kill(process: VmmProcess) -> Result<(), String> {
     }
 }
 
-/// Processes that hold the listening socket `path`: VMMs whose start was not yet on record when the
-/// daemon died.
+/// Processes with the listening socket `path`: VMMs not yet on record when the daemon died.
 pub(crate) fn find(path: &Path) -> Vec<VmmProcess> {
     let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let sockets: Vec<String> = inodes(&table, path).map(|inode| format!("socket:[{inode}]")).collect();
@@ -71,17 +70,17 @@ pub(crate) fn find(path: &Path) -> Vec<VmmProcess> {
         .collect()
 }
 
-/// A VMM that runs on this node, of whichever daemon.
+/// A running VMM on this node, of any daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RunningVmm {
     pub(crate) process: VmmProcess,
     /// The control socket's path, as the daemon bound it.
     pub(crate) control_socket: PathBuf,
-    /// Whether somebody looks after it: the process that started it, or a daemon with its run directory.
+    /// Whether it has a supervisor: the process that started it, or a daemon with its run directory.
     pub(crate) attended: bool,
 }
 
-/// Every VMM of this node: processes of that name whose standard input is a control socket.
+/// Every VMM of this node: processes with its name and a control socket as standard input.
 pub(crate) fn all() -> Vec<RunningVmm> {
     let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -112,8 +111,8 @@ fn parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The process, as one of this boot where it holds the listening socket `path`: records of the first versions do not
-/// say of which boot a process is.
+/// The process, marked as one of this boot if it holds the listening socket `path`: records of the first
+/// versions do not name a process's boot.
 pub(crate) fn of_this_boot(process: VmmProcess, path: &Path) -> VmmProcess {
     let same = |one: &VmmProcess| (one.pid, one.start_time) == (process.pid, process.start_time);
     find(path).into_iter().find(same).unwrap_or(process)
@@ -124,7 +123,7 @@ fn inodes<'a>(table: &'a str, path: &'a Path) -> impl Iterator<Item = &'a str> {
     bound(table).filter(move |(_, bound)| *bound == path).map(|(inode, _)| inode)
 }
 
-/// Inodes and paths of all sockets that are bound to one.
+/// Inodes and paths of all sockets with a path.
 fn bound(table: &str) -> impl Iterator<Item = (&str, &Path)> {
     table.lines().filter_map(|line| {
         let mut fields = line.split_whitespace().rev();
@@ -139,8 +138,8 @@ fn holds(pid: u32, sockets: &[String]) -> bool {
     links.any(|link| sockets.iter().any(|socket| link.as_os_str() == socket.as_str()))
 }
 
-/// State and start time of `/proc/<pid>/stat` (proc(5)): fields 3 and 22, after the name, which may
-/// itself hold spaces and parentheses.
+/// State and start time in `/proc/<pid>/stat` (proc(5)): fields 3 and 22, after the name. The name may itself
+/// hold spaces and parentheses.
 fn parse(stat: &str) -> Option<(char, u64)> {
     let rest = stat.rsplit_once(')')?.1;
     let mut fields = rest.split_whitespace();
