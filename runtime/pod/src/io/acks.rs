@@ -1,11 +1,11 @@
-//! How much of a container's output is in its log: a small file that a restarted daemon goes on from.
+//! How much of a container's output is in its log: a small file for a restarted daemon to continue from.
 //!
-//! The file holds two little-endian `u64`, stdout's and stderr's count. The counts are written before the agent
-//! may forget the bytes. The file is in memory, in the run directory: it has to survive the daemon, not the node, since
-//! the guest with the rest of the output does not survive the node either. A daemon killed between a line's
-//! write and the count's logs that chunk twice; nothing is lost.
+//! The file holds two little-endian `u64`, the counts of stdout and stderr. The counts are written before the
+//! agent may forget the bytes. The file is in memory, in the run directory. It has to survive the daemon, not
+//! the node: the guest with the rest of the output does not survive the node either. If a daemon is killed
+//! between the write of a line and of its count, this chunk is logged twice; nothing is lost.
 //!
-//! The place where the first versions had the file, on the disk of the state, is read beside the async threads.
+//! The file's place in the first versions, on the state's disk, is read beside the async threads.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -24,7 +24,7 @@ const BYTES: usize = 16;
 #[derive(Debug)]
 pub(crate) struct Acks {
     path: PathBuf,
-    /// The file's place in the first versions, on the disk of the state, and the threads that may wait for that.
+    /// The file's place in the first versions, on the state's disk, and the threads for reading it.
     former: Option<(PathBuf, Pool)>,
     file: Mutex<Option<File>>,
 }
@@ -37,14 +37,14 @@ impl Acks {
         Ok(acks)
     }
 
-    /// The file of a container that an earlier daemon made; opened when it is used. The counts count once they are
-    /// [taken over](Acks::take_over).
+    /// The file of a container created by an earlier daemon; opened on its first use. The counts are valid
+    /// once they are [taken over](Acks::take_over).
     pub(crate) fn found(path: &Path, former: &Path, disk: &Pool) -> Acks {
         let former = Some((former.to_owned(), disk.clone()));
         Acks { path: path.to_owned(), former, file: Mutex::new(None) }
     }
 
-    /// Takes the counts over from the file's former place, where the file has none.
+    /// Copies the counts from the file's former place, if the file has none.
     pub(crate) async fn take_over(&self) -> io::Result<()> {
         let Some((former, disk)) = &self.former else { return Ok(()) };
         if self.lock().is_some() || std::fs::metadata(&self.path).is_ok_and(|file| is_whole(file.len())) {
@@ -62,7 +62,7 @@ impl Acks {
         Ok(())
     }
 
-    /// Bytes of the stream that are in the log.
+    /// Bytes of the stream in the log.
     pub(crate) fn get(&self, stream: LogStream) -> io::Result<u64> {
         self.with(|file| {
             let mut bytes = [0; 8];
@@ -139,7 +139,7 @@ mod tests {
     async fn counts_of_the_first_versions_are_taken_over() {
         let dir = tempfile::tempdir().unwrap();
         let (path, former) = (dir.path().join("c.acks"), dir.path().join("former"));
-        // A container whose stderr was never acknowledged.
+        // A container without any acknowledged stderr.
         std::fs::write(&former, 12u64.to_le_bytes()).unwrap();
         let acks = Acks::found(&path, &former, &disk());
         acks.take_over().await.unwrap();

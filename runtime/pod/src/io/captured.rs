@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use runtime_pieces::Pieces;
 use tokio::sync::watch;
 
-/// Bytes that are kept of a command's two streams together: the kubelet takes answers of 16 MiB, the rest of
-/// the answer and [`MARKER`] twice included. Bytes beyond are read and dropped.
+/// Most bytes kept of a command's two streams together. The kubelet accepts answers of 16 MiB, including the
+/// rest of the answer and [`MARKER`] twice. Further bytes are read and dropped.
 const KEPT_BYTES: usize = (16 << 20) - 4096;
 
-/// Bytes that each stream may have of those for certain: much output leaves room for the errors.
+/// Guaranteed bytes of each stream among them: much output leaves room for the errors.
 const OWN_BYTES: usize = 1 << 20;
 
-/// Follows what was kept where something was dropped.
+/// Appended to the kept bytes if something was dropped.
 const MARKER: &[u8] = b"\n[podvisor: the output was cut here, since an answer holds no more than 16 MiB]\n";
 
-/// Bytes that may still be kept of either of a command's streams.
+/// Remaining room for either of a command's streams.
 #[derive(Clone, Debug)]
 pub(crate) struct CaptureRoom(Arc<AtomicUsize>);
 
@@ -36,8 +36,8 @@ impl CaptureRoom {
     }
 }
 
-/// The beginning of a stream, which is read to its end whatever becomes of the caller: a command whose output
-/// nobody takes stands still.
+/// The beginning of a stream. It is read to its end even if the caller has gone: a command with unread output
+/// would block.
 pub(crate) struct CapturedOutput {
     beginning: Arc<Mutex<Beginning>>,
     done: watch::Receiver<bool>,
@@ -62,14 +62,14 @@ impl CapturedOutput {
     }
 
     pub(crate) async fn finished(&self) {
-        // A reader that is gone has finished too.
+        // A dropped reader has finished too.
         let _ = self.done.clone().wait_for(|done| *done).await;
     }
 
-    /// Takes what was kept so far.
+    /// Takes the bytes kept so far.
     pub(crate) fn take(&self) -> Vec<u8> {
         let mut beginning = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
-        // What follows is not kept: nobody would take it.
+        // Later bytes are not kept: no one would take them.
         let Beginning { mut bytes, cut } =
             std::mem::replace(&mut *beginning, Beginning { bytes: Vec::new(), cut: true });
         if cut {
@@ -79,7 +79,7 @@ impl CapturedOutput {
     }
 }
 
-/// Reads to the end and keeps the beginning. A stream that breaks off ends there.
+/// Reads to the end and keeps the beginning. A broken stream ends there.
 async fn read(output: Pieces, room: &CaptureRoom, kept: &Mutex<Beginning>) {
     let mut pieces = output.into_held();
     let mut own = OWN_BYTES;
@@ -87,7 +87,7 @@ async fn read(output: Pieces, room: &CaptureRoom, kept: &Mutex<Beginning>) {
         && let Ok(piece) = piece.into_bytes()
     {
         let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-        // What follows a gap would look as if it followed what is before it.
+        // After a gap nothing may be kept: it would look contiguous.
         let count = if kept.cut {
             0
         } else {

@@ -17,8 +17,8 @@ use crate::backend::Output;
 use crate::error::PodError;
 use crate::live::Live;
 
-/// The pause between tries to write down how much is in the log. Until then the agent keeps its bytes, and the program
-/// waits once its buffer is full.
+/// The pause between attempts to record how much is in the log. Until then the agent keeps its bytes, and the
+/// program waits once its buffer is full.
 const BETWEEN_NOTES: Duration = Duration::from_secs(1);
 
 /// The copiers of one container: done when every byte is in the log.
@@ -105,7 +105,7 @@ impl Copier {
         self.copy(place, Some(reader)).await;
     }
 
-    /// Copies a stream from the place that an earlier daemon wrote down.
+    /// Copies a stream from the place recorded by an earlier daemon.
     async fn go_on(self) {
         let place = OutputPlace::default();
         let known = self.known().await;
@@ -127,7 +127,7 @@ impl Copier {
         }
     }
 
-    /// Reads the place in the log that an earlier daemon wrote down, again and again where that fails.
+    /// Reads the place in the log recorded by an earlier daemon, with retries.
     async fn known(&self) -> u64 {
         let mut tries = 0;
         loop {
@@ -139,8 +139,8 @@ impl Copier {
         }
     }
 
-    /// Writes down how much is in the log, again and again where that fails, and only then lets the agent forget it: a restarted daemon goes on from
-    /// what is written, and the agent refuses to go back.
+    /// Records how much is in the log, with retries, and only then lets the agent forget it. A restarted
+    /// daemon continues from the record, and the agent refuses to go back.
     async fn acknowledge(&self, place: &OutputPlace, total: u64) {
         let mut tries = 0;
         while let Err(error) = self.to.acks.set(self.stream, total) {

@@ -1,4 +1,4 @@
-//! Runs a command in a container, and collects what it says or gives its streams away.
+//! Runs a command in a container, and collects its output or hands over its streams.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
 use crate::view::ExecOutput;
 
-/// How long output may go on after the command has ended: a child that it left behind may hold the pipe.
+/// How long output may go on after the command has ended: a remaining child may hold the pipe.
 const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
 
 /// A command to run.
@@ -36,7 +36,7 @@ impl Exec {
         Ok(ExecEnd { live: self.live.clone(), container_id: self.container_id.clone(), exec_id })
     }
 
-    /// Starts it and opens its streams. One whose streams cannot be opened is killed.
+    /// Starts it and opens its streams. If the streams cannot be opened, it is killed.
     pub(crate) async fn streams(self) -> Result<ProcessStreams, PodError> {
         let end = self.start().await?;
         match self.open(&end.exec_id).await {
@@ -71,7 +71,7 @@ impl Exec {
         self.live.call("opening the command's streams", opening).await
     }
 
-    /// Runs it to its end. A command that takes too long is killed, with all that it started.
+    /// Runs it to its end. After the timeout the command is killed, with all processes it started.
     pub(crate) async fn run(self, timeout: Option<Duration>) -> Result<ExecOutput, PodError> {
         let end = self.start().await?;
         let collected = self.collect(&end.exec_id);

@@ -1,5 +1,5 @@
-//! A container's output as it comes, for those who are attached. The log comes first: a client that does not
-//! keep up is dropped, and gets an error that says so; it holds up neither the log nor the others.
+//! A container's live output, for attached clients. The log comes first: a slow client is dropped with an
+//! explaining error, and delays neither the log nor the others.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,17 +13,17 @@ use tokio::sync::mpsc;
 
 use crate::error::{PodError, PodErrorKind};
 
-/// Bytes that wait for one client. A process may write a burst as long before a client that is merely slow is lost.
+/// Bytes waiting for one client. A process may write a burst of this size before a slow client is lost.
 const WAITING_BYTES: usize = 4 << 20;
 
-/// The cost of a piece beside its bytes: many small ones count too.
+/// The cost of a piece beside its bytes, so many small ones count too.
 const PIECE_BYTES: usize = 128;
 
-/// The beginning that an interactive container's first client is shown: a prompt, a greeting. Where more was said
-/// before anybody came, it is not a beginning any more, and nothing is shown.
+/// The beginning of the output shown to an interactive container's first client: a prompt, a greeting. If
+/// there was more output before the first client, nothing is shown.
 const BEGINNING_BYTES_MAX: usize = 16 << 10;
 
-/// Clients attached to one stream.
+/// Most clients attached to one stream.
 const CLIENTS_MAX: usize = 64;
 
 /// The outputs of one container.
@@ -42,7 +42,7 @@ impl OutputFollowers {
     }
 }
 
-/// One output and those who follow it; `None` after its end.
+/// One output and its followers; `None` after its end.
 #[derive(Debug)]
 pub(crate) struct StreamFollowers(Mutex<Option<Following>>);
 
@@ -55,7 +55,7 @@ impl Default for StreamFollowers {
 #[derive(Debug, Default)]
 struct Following {
     clients: Vec<Client>,
-    /// The output up to now, as long as nobody has come.
+    /// The output up to now, until the first client comes.
     beginning: Option<Vec<u8>>,
 }
 
@@ -69,13 +69,13 @@ struct Waiting {
 
 #[derive(Debug)]
 struct Client {
-    /// Pieces for the client, bounded by the bytes that wait.
+    /// Pieces for the client, limited by the number of waiting bytes.
     pieces: mpsc::UnboundedSender<Bytes>,
     waiting: Arc<Waiting>,
 }
 
 impl Client {
-    /// Sends a piece; false where the client has gone, or has not kept up.
+    /// Sends a piece; false if the client has gone, or was too slow.
     fn send(&self, piece: &Bytes) -> bool {
         let cost = piece.len() + PIECE_BYTES;
         if self.waiting.bytes.load(Ordering::Acquire) + cost > WAITING_BYTES {
@@ -87,7 +87,7 @@ impl Client {
     }
 }
 
-/// The client's side of a stream that it follows.
+/// The client's side of a followed stream.
 #[derive(Debug)]
 pub(crate) struct Follower {
     pieces: mpsc::UnboundedReceiver<Bytes>,
@@ -159,7 +159,7 @@ impl Follower {
     }
 }
 
-/// An output on its way to the log, which followers see too. The reader's end, or drop, is theirs.
+/// An output on its way to the log, also seen by followers. Its end, or the reader's drop, ends theirs too.
 pub(crate) struct FollowedReader {
     reader: Box<dyn AsyncRead + Send + Unpin>,
     followers: Arc<OutputFollowers>,

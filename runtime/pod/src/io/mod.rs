@@ -1,8 +1,8 @@
-//! Input and output of containers and of the commands that run in them.
+//! Input and output of containers and of commands in them.
 //!
 //! ```text
 //!   container ── copiers.rs ──► log ──► acks.rs: how much of it the log has
-//!                    └──► followers.rs ──► streams.rs: clients that are attached
+//!                    └──► followers.rs ──► streams.rs: attached clients
 //!   command ──── exec.rs ──┬──► captured.rs: one answer
 //!                          └──► streams.rs: a client of its own
 //! ```

@@ -7,7 +7,7 @@ use runtime_logs::LogFile;
 use super::acks::Acks;
 use super::followers::OutputFollowers;
 
-/// The log, how much of the output it has, and who sees the output as it comes. Cheap to clone.
+/// The log, how much of the output it has, and the followers of the live output. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct ContainerOutput {
     pub(crate) log: LogFile,

@@ -1,15 +1,15 @@
-//! Reads one output stream of a container over as many connections as it takes.
+//! Reads one output stream of a container over any number of connections.
 //!
 //! ```text
-//!   Opening ──opened──► Reading ──breaks off, ends──► Opening, from the last byte that is in the log
+//!   Opening ──opened──► Reading ──breaks off, ends──► Opening, from the last byte in the log
 //!      │                                                 │
 //!      └──the agent does not have the stream,            └──the stream ends there, too──► Ended
 //!         the VM has ended──► Ended
 //! ```
 //!
-//! The agent takes the place that a stream is opened at for an acknowledgement of all before it, so the place is never
-//! one that the log has not reached: bytes that were read before and are not in the log come again, and are skipped.
-//! A connection that is lost looks like the stream's end, so an end counts where a second connection says the same.
+//! For the agent, opening a stream at some place acknowledges everything before it. So the place is never
+//! beyond the log: bytes read before but not yet in the log come again, and are skipped. A lost connection
+//! looks like the stream's end, so an end counts only if a second connection confirms it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -28,10 +28,10 @@ use crate::live::Live;
 /// How long the agent may take to open a stream.
 const OPEN_WITHIN: Duration = Duration::from_secs(30);
 
-/// The pause before a stream that broke off is opened again.
+/// The pause before a broken stream is opened again.
 const BETWEEN_OPENS: Duration = Duration::from_secs(1);
 
-/// Ends without a byte in between that make a stream's end.
+/// Number of consecutive ends, without a byte in between, for the stream's end.
 const ENDS: u32 = 2;
 
 /// A stream of a container in its guest.
@@ -55,8 +55,7 @@ impl OutputSource {
         }
     }
 
-    /// Opens the stream behind the last byte that is in the log, however often it takes. `None` where there is no
-    /// such stream any more.
+    /// Opens the stream after the last byte in the log, with retries. `None` if the stream no longer exists.
     async fn reopen(self, place: Arc<OutputPlace>) -> Option<Opened> {
         let mut tries = 0u32;
         loop {
@@ -85,17 +84,17 @@ impl OutputSource {
     }
 }
 
-/// How far the log is, and the way to acknowledge that over the newest connection.
+/// The position of the log, and the means to acknowledge it over the newest connection.
 #[derive(Default)]
 pub(super) struct OutputPlace {
-    /// Bytes of the stream that are in the log.
+    /// Bytes of the stream in the log.
     pub(super) logged: AtomicU64,
     pub(super) acknowledge: Mutex<Option<Box<dyn Acknowledge>>>,
 }
 
 struct Opened {
     reader: Box<dyn AsyncRead + Send + Unpin>,
-    /// The place that the stream was opened at.
+    /// The place at which the stream was opened.
     from: u64,
 }
 
@@ -103,7 +102,7 @@ enum State {
     Opening(BoxFuture<'static, Option<Opened>>),
     Reading {
         reader: Box<dyn AsyncRead + Send + Unpin>,
-        /// Bytes to come that were read over an earlier connection.
+        /// Bytes still to come, already read over an earlier connection.
         skip: u64,
     },
     Ended,
@@ -114,14 +113,14 @@ pub(super) struct OutputReader {
     source: OutputSource,
     place: Arc<OutputPlace>,
     state: State,
-    /// Bytes of the stream that were read so far, counted from its beginning.
+    /// Bytes of the stream read so far, counted from its beginning.
     read: u64,
     /// Ends since the last new byte.
     ends: u32,
 }
 
 impl OutputReader {
-    /// Goes on with an open stream, or opens it at the place that the log has reached.
+    /// Continues with an open stream, or opens it at the log's position.
     pub(super) fn new(
         source: OutputSource,
         place: Arc<OutputPlace>,

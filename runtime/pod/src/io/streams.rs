@@ -1,5 +1,5 @@
-//! A process's streams, for a client that talks to it: an exec's own, or those of a container's first process
-//! as somebody who is attached sees them.
+//! A process's streams for an interactive client: an exec's own, or those of a container's first process as
+//! seen by an attached client.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::container::kill;
 use crate::error::PodError;
 use crate::live::Live;
 
-/// How long a process whose client has gone may take to end when it is hung up on, before it is killed.
+/// How long a process may take to end after a hang-up, when its client has gone, before it is killed.
 const HUNG_UP_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long a process that was killed may take to end.
+/// How long a killed process may take to end.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
 const SIGHUP: Signal = Signal(1);
@@ -52,7 +52,7 @@ impl ProcessInput {
         self.input.write(bytes).await
     }
 
-    /// Gives the terminal a new size, in characters, after all that was written before.
+    /// Gives the terminal a new size, in characters, after all earlier writes.
     ///
     /// # Errors
     /// The process, or its VM, has ended.
@@ -60,7 +60,7 @@ impl ProcessInput {
         self.input.resize(columns, rows).await
     }
 
-    /// Notes that the client sends no more. Whether that ends the process's input is the container's to say.
+    /// Notes the end of the client's input. The container decides whether this ends the process's input.
     ///
     /// # Errors
     /// The process, or its VM, has ended.
@@ -76,7 +76,7 @@ pub struct ProcessOutput(pub(crate) Source);
 /// Where output comes from.
 #[derive(Debug)]
 pub(crate) enum Source {
-    /// The process's own stream: what is not taken holds the process.
+    /// The process's own stream: bytes not taken hold the process.
     Own(Pieces),
     /// Output on its way to the container's log.
     Followed(Follower),
@@ -101,9 +101,9 @@ impl ProcessOutput {
 /// A process's end.
 #[derive(Debug)]
 pub enum ProcessEnd {
-    /// An exec's, which goes with its client.
+    /// An exec's end. The exec ends with its client.
     Exec(ExecEnd),
-    /// A container's, which does not.
+    /// A container's end. The container does not depend on its client.
     Container(ContainerEnd),
 }
 
@@ -115,7 +115,7 @@ pub struct ExecEnd {
     pub(crate) exec_id: String,
 }
 
-/// How a container ends, for one who is attached.
+/// How a container ends, for an attached client.
 #[derive(Debug)]
 pub struct ContainerEnd(pub(crate) watch::Receiver<bool>);
 
@@ -128,7 +128,7 @@ impl ProcessEnd {
         match self {
             ProcessEnd::Exec(exec) => exec.wait().await.map(Some),
             ProcessEnd::Container(ContainerEnd(ended)) => {
-                // A container that was removed meanwhile has ended too.
+                // A container removed meanwhile has ended too.
                 let _ = ended.clone().wait_for(|ended| *ended).await;
                 Ok(None)
             }
@@ -158,7 +158,7 @@ impl ExecEnd {
         tracing::warn!(container = self.container_id, "a command whose client has gone does not end");
     }
 
-    /// Kills it and all that it started, and waits for it.
+    /// Kills it and all processes it started, and waits for it.
     pub(crate) async fn kill(&self) {
         if tokio::time::timeout(KILLED_WITHIN, self.end_by(Signal::KILL)).await.is_err() {
             tracing::warn!(container = self.container_id, "a killed command does not end");
@@ -176,7 +176,7 @@ impl ExecEnd {
                 "a command is not signalled"
             );
         }
-        // A VM that has ended took the command along.
+        // If the VM has ended, the command has ended with it.
         let _ = self.wait().await;
     }
 }
