@@ -1,8 +1,8 @@
-//! How large a pod's VM is, and on which CPUs of the host its vCPUs run.
+//! The size of a pod's VM, and the host CPUs of its vCPUs.
 //!
-//! [`Capacity`] alone knows the pod's limits, the size that the VM was last asked to have, and the CPUs that
-//! its vCPUs are bound to. The containers' limits are the containers' own, and come with each call. The ledger in
-//! `runtime-spec` decides who may have how much; `resize.rs` carries a new size out.
+//! Only [`Capacity`] knows the pod's limits, the last size requested of the VM, and the CPUs of its vCPUs.
+//! The containers' limits stay with the containers and come as arguments of each call. The ledger in
+//! `runtime-spec` decides each one's share; `resize.rs` applies a new size.
 
 mod resize;
 pub(crate) mod room;
@@ -24,9 +24,9 @@ pub(crate) struct Capacity {
     /// The pod's own limits as its spec has them.
     spec: PodLimits,
     status: CapacityStatus,
-    /// CPUs that the vCPUs are bound to; empty for none in particular.
+    /// CPUs of the vCPUs; empty for no binding.
     pinned: Vec<u32>,
-    /// The VMM's OOM score, where this daemon has set one for containers.
+    /// The VMM's OOM score, if this daemon has set one for containers.
     oom_score: Option<i32>,
 }
 
@@ -45,12 +45,12 @@ impl Capacity {
         Capacity { bounds: record.bounds, spec, status, pinned: Vec::new(), oom_score: None }
     }
 
-    /// The part that is kept on disk.
+    /// The persistent part.
     pub(crate) fn status(&self) -> &CapacityStatus {
         &self.status
     }
 
-    /// Draws the ledger with images of so many bytes and these containers.
+    /// Calculates the ledger with `image_bytes` of images and these containers.
     pub(crate) fn ledger<'a>(
         &self,
         images_bytes: u64,
@@ -90,19 +90,19 @@ impl Capacity {
         self.bounds.room = bytes;
     }
 
-    /// The size that the VM was last asked to have.
+    /// The last size requested of the VM.
     pub(crate) fn size(&self) -> VmSize {
         self.status.size.unwrap_or(self.bounds.boot)
     }
 
-    /// The smallest size that holds `wanted` and takes nothing away.
+    /// The smallest size of at least `wanted` that takes nothing away.
     pub(crate) fn grown(&self, wanted: VmSize) -> VmSize {
         let now = self.size();
         VmSize { memory_bytes: now.memory_bytes.max(wanted.memory_bytes), vcpus: now.vcpus.max(wanted.vcpus) }
     }
 
-    /// Notes the size that the VM is asked to have from now on, and returns the work; `None` where there is
-    /// none. The note belongs on disk before the work begins.
+    /// Notes the newly requested size of the VM, and returns the work; `None` if there is none. The note must
+    /// be on disk before the work begins.
     pub(crate) fn resize(&mut self, wanted: VmSize) -> Option<Resize> {
         let (from, boot) = (self.size(), self.bounds.boot);
         // A VM never has less memory than it booted with.
@@ -114,8 +114,8 @@ impl Capacity {
         Some(Resize { from, to, boot })
     }
 
-    /// The work that gives the VM the size that is on record; `None` where it never had another one than at its boot. A daemon that
-    /// was killed between its note and the work has left the VM with another size.
+    /// The work to give the VM its size on record; `None` if it still has its size from boot. If a daemon was
+    /// killed between its note and the work, the VM has another size.
     pub(crate) fn resize_again(&self) -> Option<Resize> {
         let to = self.status.size?;
         Some(Resize { from: to, to, boot: self.bounds.boot })
@@ -152,11 +152,12 @@ impl Capacity {
     }
 }
 
-/// The least OOM score of a VMM: one that the kernel may not kill at all (-1000) would stand still in a full cgroup.
+/// The least OOM score of a VMM. A VMM at -1000, never killed by the kernel, would stand still in a full
+/// cgroup.
 const OOM_SCORE_MIN: i64 = -999;
 
-/// The VMM's OOM score: the lowest of its containers', so that none of them is less safe than it asks to be. `None`
-/// without containers: the VMM keeps what it has.
+/// The VMM's OOM score: the lowest of its containers', so each of them is at least as safe as requested.
+/// `None` without containers: the VMM keeps its score.
 fn oom_score<'a>(containers: impl IntoIterator<Item = Limits<'a>>) -> Option<i32> {
     let scores = containers.into_iter().map(|(_, resources)| resources.oom_score_adj);
     // The specs were checked when they came.
@@ -165,9 +166,9 @@ fn oom_score<'a>(containers: impl IntoIterator<Item = Limits<'a>>) -> Option<i32
 
 /// CPUs for the vCPUs; empty for all.
 ///
-/// CPUs that the kubelet's CPU manager chose are the node's, and mean nothing inside the guest. The honest
-/// meaning: the VM's vCPUs run on those of its containers together, as soon as each container names some. How
-/// containers of one pod share them is the guest scheduler's affair.
+/// CPUs chosen by the kubelet's CPU manager are the node's, and mean nothing inside the guest. So the VM's
+/// vCPUs run on the CPUs of all its containers together, as soon as each container names some. The guest's
+/// scheduler divides them among the pod's containers.
 fn cpus<'a>(containers: impl IntoIterator<Item = Limits<'a>>) -> Vec<u32> {
     let mut all = Vec::new();
     for (_, resources) in containers {

@@ -1,8 +1,8 @@
 //! Gives a VM another size: memory through the memory device, processors through the agent.
 //!
 //! ```text
-//!   growth:  make vCPUs, offer memory ─► agent binds the device, brings processors up ─► guest has taken it ─► limits
-//!   less:    limits ─► agent takes processors down ─► offer less, which the guest gives back as it can
+//!   growth:  make vCPUs, offer memory ─► agent binds device, starts processors ─► guest has taken it ─► limits
+//!   less:    limits ─► agent stops processors ─► offer less memory ─► guest gives back as it can
 //! ```
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use runtime_spec::VmSize;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
 
-/// How long a guest may take to put memory to use that it is offered. Each 128 MiB take milliseconds.
+/// How long a guest may take to use offered memory. Each 128 MiB take milliseconds.
 const TAKEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// A change of a VM's size.

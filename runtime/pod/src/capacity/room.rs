@@ -1,18 +1,18 @@
-//! The memory that a pod's cgroups on the node allow, for its VM and the VMM. The kubelet makes the pod's cgroup, with
-//! its limit, before the pod, and changes the limit while the pod runs.
+//! The memory allowed by a pod's cgroups on the node, for its VM and the VMM. The kubelet creates the pod's
+//! cgroup with its limit before the pod, and may change the limit while the pod runs.
 
 use runtime_spec::Shortage;
 
 use crate::host::cgroup::{self, MemoryLimit};
 use crate::node::Node;
 
-/// The least limit on the cgroups that a pod with this parent is in; `None` without one. The files are the kernel's, on
-/// no disk.
+/// The least limit on the cgroups of a pod with this parent; `None` without one. The files are the kernel's,
+/// on no disk.
 pub(crate) fn limit(node: &Node, parent: &str) -> Option<MemoryLimit> {
     cgroup::memory_limit(&node.places.cgroup_root, parent)
 }
 
-/// Says how much memory is missing, and what gives it.
+/// Says how much memory is missing, and how to provide it.
 pub(crate) fn describe(shortage: &Shortage, limit: &MemoryLimit) -> String {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let Shortage { vm_bytes, needed_bytes, room_bytes } = *shortage;

@@ -1,8 +1,8 @@
-//! From what is on record and what the node has to the differences: a pure function, with the words for each.
+//! Compares the records with the node, and describes each difference. Pure.
 //!
-//! A trace belongs to a pod by the pod's id, or by the beginning of it that names a run directory. A daemon owns what
-//! its directories hold. Namespaces, CNI results and cgroups are the whole node's: they are nobody's where no
-//! daemon here has the pod on record, and no VMM of a daemon elsewhere runs for it.
+//! A trace belongs to a pod by the pod's id, or by its beginning as the name of a run directory. A daemon
+//! owns the content of its directories. Namespaces, CNI results and cgroups belong to the whole node. They
+//! are ownerless if no daemon here has the pod on record, and no VMM of another daemon runs for it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,20 +14,20 @@ use crate::dirs::DaemonDirs;
 use crate::host::vmm_process::RunningVmm;
 use crate::record::VmmProcess;
 
-/// A difference between what is on record and what the node has.
+/// A difference between the records and the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The thing that is there, or is not.
+    /// The object found, or missing.
     pub what: String,
-    /// The meaning of that.
+    /// Its meaning.
     pub means: &'static str,
     /// The remedy, for the operator.
     pub advice: &'static str,
-    /// The thing that nobody owns.
+    /// The ownerless object.
     pub(crate) leftover: Option<Leftover>,
 }
 
-/// A thing that nobody owns, as it is taken away.
+/// An ownerless object, as needed for its removal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Leftover {
     Vmm(VmmProcess),
@@ -54,8 +54,8 @@ impl Difference {
 
 const REPAIR: &str = "podvisor doctor --repair takes it away";
 
-/// Compares. The order is that in which leftovers are taken away: a VMM before what it holds. `node` is what was found of
-/// `daemons`, in their order.
+/// Compares. The result is in the order of removal: a VMM before its resources. `node` lists the findings for
+/// `daemons`, in the same order.
 pub fn differences(daemons: &[Daemon], node: &OnNode) -> Vec<Difference> {
     let comparison = Comparison { daemons, node };
     let mut found = Vec::new();
@@ -76,7 +76,7 @@ pub fn differences(daemons: &[Daemon], node: &OnNode) -> Vec<Difference> {
     found
 }
 
-/// The differences that a second look finds as the first did: all others were work under way.
+/// Returns the differences present in both passes. All others were work in progress.
 pub fn in_both(first: &[Difference], second: Vec<Difference>) -> Vec<Difference> {
     second.into_iter().filter(|difference| first.contains(difference)).collect()
 }
@@ -87,13 +87,13 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    /// The daemon whose run directory the VMM's is in.
+    /// The daemon with the VMM's run directory.
     fn daemon_of(&self, vmm: &RunningVmm) -> Option<&Daemon> {
         let pods = pods_dir(vmm)?;
         self.daemons.iter().find(|daemon| daemon.place.dirs.run_dirs() == pods)
     }
 
-    /// Whether the pod is anybody's.
+    /// Whether the pod has an owner.
     fn is_owned(&self, pod: &str) -> bool {
         let on_record = |daemon: &Daemon| daemon.record.has(pod);
         let runs_elsewhere = |vmm: &RunningVmm| {
@@ -182,7 +182,7 @@ impl Comparison<'_> {
     }
 }
 
-/// The directory of all pods' run directories that the VMM's is in.
+/// The parent of all pods' run directories, from the VMM's own.
 fn pods_dir(vmm: &RunningVmm) -> Option<&Path> {
     vmm.control_socket.parent()?.parent()
 }

@@ -1,4 +1,4 @@
-//! The files of one daemon, as they are on the node: what pods have in its directories, and its images.
+//! The files of one daemon on the node: pods' files in its directories, and its images.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,23 +13,24 @@ use super::on_record::{DaemonPlace, Life};
 use crate::dirs::ACKS;
 use crate::error::{PodError, chain_of};
 
-/// Under a running daemon a file may be somebody's of whom nothing is on record yet: of a pull, or of a container that
-/// is being created. After this time without a write it is nobody's. A pull takes an hour at most, and a creation less.
+/// Under a running daemon, a file may belong to something not yet on record: to a pull, or to a container
+/// being created. A file not written for this long has no owner. A pull takes at most an hour, and a creation
+/// less.
 const UNTOUCHED: Duration = Duration::from_secs(3600);
 
 /// The files of one daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DaemonFiles {
-    /// State directories by the pods' ids, each with the bytes that it takes.
+    /// State directories by the pods' ids, each with its size in bytes.
     pub(crate) state_dirs: BTreeMap<String, u64>,
     /// Run directories by their names, each with the number of mounts in it.
     pub(crate) run_dirs: BTreeMap<String, usize>,
     pub(crate) acks: Vec<Acks>,
-    /// Files of images that nothing names.
+    /// Files of images with no reference.
     pub(crate) image_files: Vec<PathBuf>,
     /// Images without their file.
     pub(crate) images_missing: Vec<String>,
-    /// The socket that nobody listens on.
+    /// A socket with no listener.
     pub(crate) stale_socket: Option<PathBuf>,
     /// Whether the run directory is there.
     pub(crate) has_run_dir: bool,

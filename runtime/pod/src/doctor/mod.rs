@@ -1,14 +1,14 @@
-//! The comparison of what is on record with what the node has, for `podvisor doctor`: no daemon does it.
+//! The comparison of the records with the node, for `podvisor doctor`. No daemon runs it.
 //!
 //! ```text
-//!   on_record.rs   what the daemons have on record ──┐
-//!                                                    ├─► differences.rs (pure) ─► repair.rs, one at a time
-//!   on_node.rs     what the node has of pods ────────┘
+//!   on_record.rs   the daemons' records ──────────┐
+//!                                                 ├─► differences.rs (pure) ─► repair.rs, one at a time
+//!   on_node.rs     the traces of pods on the node ┘
 //! ```
 //!
-//! The node is looked at first and the record read afterwards: what is being made is on record before it is on the node.
-//! A thing that is being taken away may be on the node alone for a moment, so a difference counts where a second look finds it
-//! again ([`in_both`]).
+//! The node is inspected first, then the record: new objects are on record before they are on the node. An
+//! object being removed may be on the node alone for a moment, so a difference counts only if a second pass
+//! finds it again ([`in_both`]).
 
 mod differences;
 mod files;

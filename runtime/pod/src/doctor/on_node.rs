@@ -1,4 +1,5 @@
-//! The traces of pods that the node has, of whichever daemon: found by names and places alone. Everything here only looks.
+//! The traces of pods on the node, of any daemon: found by names and places alone. Everything here is
+//! read-only.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,22 +13,22 @@ use crate::host::cgroup;
 use crate::host::vmm_process::{self, RunningVmm};
 use crate::id::is_id;
 
-/// Everything that the node has of pods.
+/// All traces of pods on the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnNode {
     pub(crate) vmms: Vec<RunningVmm>,
     pub(crate) networks: Vec<NetworkTrace>,
-    /// Addresses that the network of private daemons has given away, each with the pod's id.
+    /// Addresses given out by the network of private daemons, each with the pod's id.
     pub(crate) leases: Vec<(String, PathBuf)>,
     /// Cgroups, each with the pod's id.
     pub(crate) cgroups: Vec<(String, PathBuf)>,
-    /// The files of each daemon, in the order in which these were given.
+    /// The files of each daemon, in the order of the daemons.
     pub(crate) daemons: Vec<DaemonFiles>,
 }
 
 impl OnNode {
-    /// Looks at the node. `leases` is the directory in which private daemons' network keeps addresses. The call blocks on
-    /// disks and reads much of `/proc`.
+    /// Inspects the node. `leases` is the directory of addresses given out by private daemons' network. The
+    /// call blocks on disks and reads much of `/proc`.
     ///
     /// # Errors
     /// An image directory cannot be read.
@@ -46,14 +47,14 @@ impl OnNode {
     }
 }
 
-/// The mount points of a mount table: field 5, where odd characters are octal (proc_pid_mountinfo(5)). Podvisor's paths
-/// with such characters are not found, which only leaves a count out.
+/// The mount points of a mount table: field 5, with unusual characters in octal (proc_pid_mountinfo(5)).
+/// Podvisor's paths with such characters are not found. This only makes a count too small.
 fn mounts(table: &str) -> Vec<PathBuf> {
     table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from).collect()
 }
 
-/// The leases of the plugin host-local: a file for each address, in a directory for each network, with the pod's id in
-/// its first line.
+/// The leases of the plugin host-local: a file for each address, in a directory for each network. The first
+/// line is the pod's id.
 fn find_leases(dir: &Path) -> Vec<(String, PathBuf)> {
     let networks = fs::read_dir(dir).into_iter().flatten().flatten();
     let files = networks.flat_map(|network| fs::read_dir(network.path()).into_iter().flatten().flatten());

@@ -1,4 +1,5 @@
-//! The record of a daemon. A daemon that runs is asked by others; of one that does not, a copy of its store is read.
+//! The record of a daemon. A running daemon is asked by other modules; of a stopped one, a copy of its store
+//! is read here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,12 +11,12 @@ use crate::dirs::DaemonDirs;
 use crate::error::{PodError, chain_of};
 use crate::record::{PodRecord, PodStage, PodStatus};
 
-/// A daemon of this node, and what it has on record.
+/// A daemon of this node, and its record.
 #[derive(Clone, Debug)]
 pub struct Daemon {
-    /// Where it is.
+    /// Its place.
     pub place: DaemonPlace,
-    /// Everything that it has on record.
+    /// Its complete record.
     pub record: OnRecord,
 }
 
@@ -37,20 +38,20 @@ pub enum Life {
     Serving,
     /// The daemon does not run now, and its pods wait for it.
     Stopped,
-    /// The daemon was a command's own and has ended with that: what is left of it is nobody's.
+    /// The daemon belonged to a command and has ended with it: its leftovers have no owner.
     Over,
 }
 
-/// Everything that is on record of pods.
+/// All records about pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnRecord {
-    /// Pods by id, those included that start now.
+    /// Pods by id, including starting ones.
     pub pods: BTreeMap<String, PodOnRecord>,
     /// Ids of containers.
     pub containers: BTreeSet<String>,
-    /// Values that cannot be read, each with why.
+    /// Unreadable values, each with the reason.
     pub unreadable: Vec<String>,
-    /// Names of values that could not be read earlier, and were put into quarantine.
+    /// Names of values found unreadable earlier, and now in quarantine.
     pub quarantined: Vec<String>,
 }
 
@@ -64,7 +65,7 @@ pub struct PodOnRecord {
 }
 
 impl OnRecord {
-    /// Reads the record of a daemon that does not run. Nothing is written, and a daemon without a store has none.
+    /// Reads the record of a stopped daemon. Nothing is written, and a daemon without a store has none.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -85,7 +86,7 @@ impl OnRecord {
         let records = store.list::<PodRecord>(Table::PodRecords).map_err(failed)?;
         let containers = store.list::<IgnoredAny>(Table::ContainerRecords).map_err(failed)?;
         for (id, _) in &records.unreadable {
-            // What it holds is its own until a daemon has put it into quarantine.
+            // Its objects stay owned until a daemon has put it into quarantine.
             on_record.pods.insert(id.clone(), PodOnRecord::default());
         }
         for (id, record) in records.values {
@@ -100,7 +101,7 @@ impl OnRecord {
         Ok(on_record)
     }
 
-    /// Whether the pod is on record, by its id or by the beginning of it that names its run directory.
+    /// Whether the pod is on record, by its id or by the id's beginning, the name of its run directory.
     pub(crate) fn has(&self, pod: &str) -> bool {
         let from = self.pods.range(pod.to_owned()..).next();
         !pod.is_empty() && from.is_some_and(|(id, _)| id.starts_with(pod))

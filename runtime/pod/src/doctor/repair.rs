@@ -1,5 +1,5 @@
-//! Takes away what nobody owns, one difference at a time. Each removal can be repeated, and is the one that the daemon
-//! itself would make.
+//! Removes ownerless objects, one difference at a time. Each removal is repeatable, and the same as the
+//! daemon's own.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::differences::{Difference, Leftover};
 use crate::error::chain_of;
 use crate::host::vmm_process;
 
-/// Takes away what a difference found to be nobody's, where there is something to take away.
+/// Removes the ownerless object of a difference, if it has one.
 ///
 /// # Errors
 /// The reason why it stays, for people.
