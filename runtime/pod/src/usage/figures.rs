@@ -1,16 +1,16 @@
-//! The figures themselves, as readers get them.
+//! The usage of pods and containers, as published to readers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A pod's figures.
+/// A pod's usage.
 #[derive(Clone, Debug)]
 pub struct PodUsage {
     /// The pod's id.
     pub pod_id: String,
     /// Usage of the VMM with the whole VM in it.
     pub host: HostUsage,
-    /// The guest's last answer; `None` where it never answered.
+    /// The guest's last answer; `None` if it never answered.
     pub guest: Option<Arc<GuestUsage>>,
 }
 
@@ -39,7 +39,7 @@ pub struct GuestUsage {
     pub scratch: Option<FilesystemUsage>,
 }
 
-/// A container's figures.
+/// A container's usage.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct ContainerUsage {
@@ -63,14 +63,14 @@ pub struct CpuUsage {
     pub nano_cores: Option<u64>,
     pub user_ns: u64,
     pub system_ns: u64,
-    /// Enforcement periods of the quota; the throttled ones are those in which it ran out.
+    /// Enforcement periods of the quota. It ran out in the throttled ones.
     pub periods: u64,
     pub throttled_periods: u64,
     pub throttled_ns: u64,
     pub pressure: Option<Pressure>,
 }
 
-/// Memory in bytes, where nothing else is said.
+/// Memory in bytes, unless stated otherwise.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct MemoryUsage {
@@ -94,19 +94,19 @@ pub struct MemoryUsage {
 }
 
 impl MemoryUsage {
-    /// Memory that cannot be taken back without harm, as cAdvisor and the kubelet count it.
+    /// Memory not reclaimable without harm, as cAdvisor and the kubelet count it.
     pub fn working_set(&self) -> u64 {
         self.usage.saturating_sub(self.inactive_file)
     }
 }
 
-/// Processes and what they hold.
+/// Processes and their resources.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct TaskUsage {
     pub processes: u64,
     pub threads: u64,
-    /// 0 where there is no limit.
+    /// 0 without a limit.
     pub threads_max: u64,
     pub file_descriptors: u64,
     /// Of the first 16384 descriptors.
@@ -115,7 +115,7 @@ pub struct TaskUsage {
     pub open_files_max: Option<u64>,
 }
 
-/// Time in which work stood still for want of something (the kernel's psi.rst).
+/// Time with stalled work for lack of a resource (the kernel's psi.rst).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pressure {
     /// At least one task stood still.
@@ -148,7 +148,7 @@ pub struct DeviceUsage {
     pub writes: u64,
 }
 
-/// Data that a container wrote and still keeps.
+/// Data written by a container and still kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[allow(missing_docs)]
 pub struct WritableLayerUsage {

@@ -1,5 +1,5 @@
-//! Usage of the host by a pod's VMM: from its cgroup, or from `/proc` where the node gives it none of its own, or
-//! one that does not account.
+//! Usage of the host by a pod's VMM: from its cgroup, or from `/proc` if it has no cgroup of its own, or one
+//! without accounting.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,13 @@ use super::figures::{CpuUsage, HostUsage, MemoryUsage, Pressure, Stall};
 use crate::clock;
 use crate::host::cgroup::{self, flat_keyed as value};
 
-/// Clock ticks of `/proc/<pid>/stat` in a second: `USER_HZ`, which is part of Linux's interface.
+/// Clock ticks of `/proc/<pid>/stat` in a second: `USER_HZ`, a part of Linux's interface.
 const TICKS_PER_SECOND: u64 = 100;
 
 /// Bytes of a page in `/proc/<pid>/statm`, on x86.
 const PAGE_BYTES: u64 = 4096;
 
-/// Reads the figures now. `cgroups` are the VMM's own. The call blocks a moment.
+/// Reads the current usage. `cgroups` are the VMM's own. The call blocks for a moment.
 pub(super) fn read(root: &Path, cgroups: &[PathBuf], pid: u32) -> HostUsage {
     let mut usage = HostUsage { at_ns: clock::now_ns(), ..HostUsage::default() };
     let file = |name: &str| cgroups.iter().find_map(|path| fs::read_to_string(path.join(name)).ok());
@@ -85,11 +85,11 @@ fn v1(file: Files<'_>, usage: &mut HostUsage) -> Option<()> {
     Some(())
 }
 
-/// proc_pid_stat(5) and proc_pid_statm(5). A process that is gone has used nothing.
+/// proc_pid_stat(5) and proc_pid_statm(5). A missing process has used nothing.
 fn process(proc: &Path, pid: u32, usage: &mut HostUsage) {
     let dir = proc.join(pid.to_string());
     let stat = fs::read_to_string(dir.join("stat")).unwrap_or_default();
-    // The name may hold spaces and brackets. What follows begins with field 3.
+    // The name may hold spaces and brackets. The text after it begins with field 3.
     let fields: Vec<&str> =
         stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().collect()).unwrap_or_default();
     let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);

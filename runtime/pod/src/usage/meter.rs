@@ -1,7 +1,7 @@
-//! One VM's meter: the guest's last answer, and the rates up to that. The meter lives with the VM.
+//! One VM's meter: the guest's last answer, and the rates up to it. The meter lives with the VM.
 //!
-//! However many ask at a time or within a second, the guest gets one request. A caller waits a bounded time for the
-//! answer and else takes the last one; an answer that comes later is there for the next caller.
+//! The guest gets one request for any number of callers at a time or within a second. A caller waits a
+//! bounded time for the answer and else takes the last one. A later answer is there for the next caller.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,8 +21,8 @@ use crate::error::chain_of;
 /// (crictl), and no pod may use up the time of the others.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_millis(1500);
 
-/// How long an answer is as good as a new one. A kubelet asks for the figures of pods, of containers and for metrics in a row, and
-/// each question wakes the guest.
+/// How long an answer counts as fresh. A kubelet asks for the usage of pods, of containers and for metrics in
+/// a row, and each question wakes the guest.
 const FRESH_FOR: Duration = Duration::from_secs(1);
 
 /// The containers of a pod, by id, and whether each runs.
@@ -54,7 +54,8 @@ impl Default for Meter {
 }
 
 impl Meter {
-    /// Returns the guest's answer of now, or the last one. `known` are the pod's containers: no other is taken.
+    /// Returns the guest's current answer, or the last one. `known` are the pod's containers: others are
+    /// ignored.
     pub(crate) async fn guest(
         self: &Arc<Self>,
         agent: &Arc<dyn Agent>,
@@ -63,7 +64,7 @@ impl Meter {
         if let Some(fresh) = self.fresh(&known) {
             return Some(fresh);
         }
-        // Before the request, so that no answer is missed.
+        // Before the request, so no answer is missed.
         let mut answered = self.last.subscribe();
         if !std::mem::replace(&mut self.state().asking, true) {
             tokio::spawn(self.clone().ask(agent.clone(), known));
@@ -74,7 +75,7 @@ impl Meter {
         answered.borrow().clone()
     }
 
-    /// The last answer, where it is of this moment still and has every container that runs.
+    /// The last answer, if it is still fresh and has every running container.
     fn fresh(&self, known: &Known) -> Option<Arc<GuestUsage>> {
         let answered = self.state().answered?;
         let last = self.last.borrow().clone().filter(|_| answered.elapsed() < FRESH_FOR)?;

@@ -1,12 +1,12 @@
-//! Usage of pods: the VMM's figures from the host, the containers' from the guest.
+//! Usage of pods: the VMM's from the host, the containers' from the guest.
 //!
 //! ```text
-//!   guest ── UsageResponse, hostile ──► sanitized.rs: bounded, checked ─┐
-//!                                                                  ├──► meter.rs: the last one, rates ──► readers
-//!   cgroup, /proc ──► host.rs ─────────────────────────────────────┘
+//!   guest ── UsageResponse, hostile ──► sanitized.rs: checked ─┐
+//!                                                              ├──► meter.rs: the last one, rates ──► readers
+//!   cgroup, /proc ──► host.rs ─────────────────────────────────┘
 //! ```
 //!
-//! All counters begin with the pod or container. Each reading says when it was taken, by the host's clock.
+//! All counters begin with the pod or container. Each reading has a timestamp of the host's clock.
 
 mod figures;
 mod host;

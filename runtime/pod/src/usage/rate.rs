@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Readings that are closer make no rate: what was counted between them may be one tick of the clock.
+/// Readings closer together make no rate: the difference between them may be one tick of the clock.
 const WINDOW_MIN: Duration = Duration::from_millis(500);
 
 /// One counter's last reading, and the rate up to it.
@@ -14,12 +14,13 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    /// The first reading, `at` some time on a clock that never steps.
+    /// The first reading, `at` some time on a monotonic clock.
     pub(super) fn new(at: Duration, counter: u64) -> Rate {
         Rate { at, counter, per_second: None }
     }
 
-    /// Takes a later reading. A reading that comes too soon changes nothing; a counter that went back begins anew.
+    /// Takes a later reading. A reading that comes too soon changes nothing; after a counter went back, the
+    /// rate starts again.
     pub(super) fn update(&mut self, at: Duration, counter: u64) {
         let window = at.saturating_sub(self.at);
         if window < WINDOW_MIN {

@@ -14,10 +14,10 @@ use crate::host::cgroup;
 use crate::live::Live;
 use crate::view::PodView;
 
-/// How long the kernel may take to say what a VMM uses.
+/// How long reading a VMM's usage from the kernel may take.
 const READ_WITHIN: Duration = Duration::from_secs(10);
 
-/// Where the figures of a pod's VM on the node come from.
+/// The sources for the usage of a pod's VM on the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostSource<'a> {
     pub(crate) pod: &'a PodView,
@@ -26,14 +26,14 @@ pub(crate) struct HostSource<'a> {
     pub(crate) kernel: &'a Pool,
 }
 
-/// Where a pod's figures come from.
+/// The sources for a pod's usage.
 #[derive(Debug)]
 pub(crate) struct UsageSource<'a> {
     pub(crate) host: HostSource<'a>,
     pub(crate) containers: Known,
 }
 
-/// A pod's figures now. A guest that does not answer in time is shown with its last answer.
+/// A pod's current usage. For a guest that does not answer in time, its last answer is used.
 pub(crate) async fn read(source: UsageSource<'_>) -> Result<PodUsage, PodError> {
     let HostSource { pod, .. } = source.host;
     let meter = &source.host.live.meter;
@@ -42,7 +42,7 @@ pub(crate) async fn read(source: UsageSource<'_>) -> Result<PodUsage, PodError> 
     Ok(PodUsage { pod_id: pod.id.clone(), host: host?, guest })
 }
 
-/// What the pod's VM takes of the node now.
+/// The current usage of the node by the pod's VM.
 pub(crate) async fn read_host(source: HostSource<'_>) -> Result<HostUsage, PodError> {
     let HostSource { pod, live, cgroup_root, kernel } = source;
     let cgroups = cgroup::paths(cgroup_root, &pod.spec.cgroup_parent, &pod.id);

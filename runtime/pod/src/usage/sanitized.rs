@@ -1,6 +1,6 @@
-//! From what a guest reports to figures that readers may rely on: nothing that the guest chose is longer,
-//! more or larger than a bound, names are plain and come once, and no sum overflows. Whether the
-//! figures are true is the guest's affair; they are its own pod's.
+//! Turns a guest's report into reliable usage. Nothing chosen by the guest is longer, more or larger than a
+//! limit, names are plain and unique, and no sum overflows. Whether the values are true is up to the guest;
+//! they concern only its own pod.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -11,14 +11,13 @@ use super::figures::{
     MemoryUsage, Pressure, Stall, TaskUsage, WritableLayerUsage,
 };
 
-/// Interfaces of a pod that are passed on, and disks and page sizes of a container: above what an
-/// honest agent reports.
+/// Most interfaces of a pod, and disks and page sizes of a container: above the numbers of an honest agent.
 const ENTRIES_MAX: usize = 64;
 
 /// Longest name of any of these, in bytes: a disk's `DISK_NAME_LEN` is the longest.
 const NAME_BYTES_MAX: usize = 32;
 
-/// Takes what is reported of the containers that are known, at this time.
+/// Takes the report's known containers, at this time.
 pub(super) fn usage(
     reported: agent::UsageResponse,
     is_known: impl Fn(&str) -> bool,

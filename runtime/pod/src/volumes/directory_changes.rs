@@ -1,6 +1,6 @@
-//! Changes of directories of the node, for whoever follows one: one inotify instance for all directories, with one watch for
-//! each. The kernel says when something is renamed in a volume's directory, as `..data` of a published volume is, or when
-//! something comes to a directory of sockets.
+//! Changes of directories of the node, for their followers: one inotify instance for all directories, with
+//! one watch for each. The kernel reports a rename in a volume's directory, such as of `..data` in a
+//! published volume, or a new entry in a directory of sockets.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -17,14 +17,14 @@ use tokio::sync::Notify;
 
 use super::reactor;
 
-/// Watches at once: several times as many as the volumes of the pods that a node can have. The kernel's own bound for
-/// each user (`fs.inotify.max_user_watches`) may be lower.
+/// Most watches at once: several times the number of volumes of a full node's pods. The kernel's own limit
+/// for each user (`fs.inotify.max_user_watches`) may be lower.
 const WATCHES_MAX: usize = 16_384;
 
-/// Bytes of events that are read at once.
+/// Bytes of events read at once.
 const EVENT_BYTES: usize = 4096;
 
-/// Pause after a failure of the kernel's.
+/// Pause after a failure of the kernel.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The changes. The instance is made with the first watch.
@@ -34,14 +34,14 @@ pub(crate) struct DirectoryChanges {
     instance: Mutex<Option<Arc<Instance>>>,
 }
 
-/// One inotify instance, and those that are notified, by the watch: several may follow one directory.
+/// One inotify instance, and the followers of each watch: several may follow one directory.
 #[derive(Debug)]
 struct Instance {
     events: AsyncFd<OwnedFd>,
     followers: Mutex<HashMap<i32, Vec<Arc<Notify>>>>,
 }
 
-/// A watch, which ends with the value.
+/// A watch. It ends with the value.
 #[derive(Debug)]
 pub(crate) struct Watch {
     instance: Arc<Instance>,
@@ -50,14 +50,14 @@ pub(crate) struct Watch {
 }
 
 impl Default for DirectoryChanges {
-    /// Names that something in the directory is renamed to.
+    /// Follows renames into the directory.
     fn default() -> DirectoryChanges {
         DirectoryChanges::of(WatchFlags::MOVED_TO)
     }
 }
 
 impl DirectoryChanges {
-    /// Names that come to a directory, and the end of the directory itself.
+    /// Follows new names in a directory, and the end of the directory itself.
     pub(crate) fn arrivals() -> DirectoryChanges {
         DirectoryChanges::of(
             WatchFlags::MOVED_TO | WatchFlags::CREATE | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF,
@@ -82,7 +82,8 @@ impl DirectoryChanges {
     /// Notifies `follower` of changes of the directory, until the watch is dropped.
     ///
     /// # Errors
-    /// There are too many watches, or the kernel's refusal. The first call makes the instance, unless [`Self::prepare`] has.
+    /// There are too many watches, or the kernel refused. The first call makes the instance, unless
+    /// [`Self::prepare`] has.
     pub(crate) fn watch(&self, directory: &Path, follower: Arc<Notify>) -> std::io::Result<Watch> {
         let instance = self.instance()?;
         let mut followers = instance.followers();
@@ -134,7 +135,7 @@ impl Instance {
         }
     }
 
-    /// Waits for events, and notifies those whom they concern.
+    /// Waits for events, and notifies the affected followers.
     async fn deliver(&self) -> std::io::Result<()> {
         let mut ready = self.events.readable().await?;
         let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
@@ -169,7 +170,7 @@ impl Instance {
 impl Drop for Watch {
     fn drop(&mut self) {
         let mut followers = self.instance.followers();
-        // The kernel gives one number for one directory, whoever watches it, and may have ended the watch.
+        // The kernel gives one number for one directory to all its watchers, and may have ended the watch.
         let Some(of_directory) = followers.get_mut(&self.number) else { return };
         let Some(place) = of_directory.iter().position(|follower| Arc::ptr_eq(follower, &self.follower))
         else {

@@ -1,9 +1,10 @@
-//! Volumes on the node's disk, as the kubelet makes them: a plain directory for an empty-dir volume (kubelet
-//! `pkg/volume/emptydir/empty_dir.go`). The guest keeps its files in a disk of its own, whose image is a sparse file in that
-//! directory: what the kubelet counts there is what the files take, and the image goes with the directory.
+//! Volumes on the node's disk, as made by the kubelet: a plain directory for an empty-dir volume (kubelet
+//! `pkg/volume/emptydir/empty_dir.go`). The guest keeps its files in a disk of its own. The disk's image is a
+//! sparse file in this directory: the kubelet counts the space used by the files, and the image goes with the
+//! directory.
 //!
-//! A pod whose volumes were shared with it could write into the directory, so nothing there is trusted: links are not followed,
-//! and the image's content is for a guest alone.
+//! A pod with shared volumes could write into the directory, so nothing there is trusted: links are not
+//! followed, and the image's content is for a guest alone.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,24 +25,24 @@ pub(crate) const IMAGE: &str = "podvisor-volume.ext4";
 /// The image while it is made.
 const NEW_IMAGE: &str = "podvisor-volume.ext4.new";
 
-/// Most bytes of a disk: up to here the template grows in place. A disk is as large as the file system it is on.
+/// Most bytes of a disk, the limit for growing the template in place. A disk is as large as its file system.
 const BYTES_MAX: u64 = 1 << 40;
 
-/// A volume on disk, as it is on the node.
+/// A volume on the node's disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DiskFound {
     /// The volume's directory.
     pub(crate) directory: PathBuf,
     pub(crate) access: FileAccess,
     pub(crate) content: DiskContent,
-    /// The part that is asked for; `None` for the whole volume.
+    /// The requested part; `None` for the whole volume.
     pub(crate) part: Option<VolumePart>,
 }
 
 /// Content of a volume's directory on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DiskContent {
-    /// Nothing but directories, which the kubelet makes for sub paths.
+    /// Nothing but directories made by the kubelet for sub paths.
     Nothing,
     /// The image of a disk with the volume's files.
     Image,
@@ -52,7 +53,7 @@ pub(crate) enum DiskContent {
 /// Why a volume's disk cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DiskVolumeError {
-    /// A VM that has not ended yet has it, or one that is no VM of this pod's.
+    /// It is in use by a running VM, possibly one of another pod.
     #[error("{} is in use by another VM", .0.display())]
     InUse(PathBuf),
     #[error("{} is no disk that was made for the volume", .0.display())]
@@ -61,10 +62,10 @@ pub(crate) enum DiskVolumeError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// Finds the volume on disk that the kubelet has at this path, if it has one there.
+/// Finds the kubelet's disk volume at this path, if there is one.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel refused.
 pub(crate) fn find(path: &KubeletPath) -> io::Result<Option<DiskFound>> {
     let Some(directory) = path.directory(VolumePlugin::EmptyDir) else { return Ok(None) };
     let Some((opened, root)) = part::open(&directory)? else { return Ok(None) };
@@ -91,11 +92,11 @@ fn content(directory: &Path) -> io::Result<DiskContent> {
     Ok(if holds_files { DiskContent::Files } else { DiskContent::Nothing })
 }
 
-/// Opens the disk of the volume in this directory for a VM, and makes it if there is none. Nobody else can open it until all
-/// descriptors of it are closed.
+/// Opens the disk of the volume in this directory for a VM, and makes it if there is none. It cannot be
+/// opened again until all its descriptors are closed.
 ///
 /// # Errors
-/// The disk is in use, what is there is none, or the kernel refuses.
+/// The disk is in use, the file is no disk, or the kernel refused.
 pub(crate) fn open(directory: &Path, template: &DiskTemplate) -> Result<File, DiskVolumeError> {
     let path = directory.join(IMAGE);
     let failed = |source| DiskVolumeError::Io { path: path.clone(), source };
@@ -123,11 +124,11 @@ fn open_at(directory: &OwnedFd) -> rustix::io::Result<File> {
     openat(directory, IMAGE, flags, Mode::empty()).map(File::from)
 }
 
-/// Makes the image, which has its name only once it is whole and on the disk.
+/// Makes the image. It gets its name only once it is complete and on the disk.
 fn make(directory: &OwnedFd, template: &DiskTemplate) -> io::Result<File> {
     let template = template.open()?;
     pass(Point::VolumeDiskMake)?;
-    // Of an attempt that was killed.
+    // Left by a killed attempt.
     match unlinkat(directory, NEW_IMAGE, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => {}
         Err(errno) => return Err(errno.into()),
@@ -174,7 +175,7 @@ mod tests {
     fn an_empty_directory_becomes_a_disk_with_the_templates_content_and_stays_one() {
         let volume = volume();
         assert_eq!(found(&volume).content, DiskContent::Nothing);
-        // A leftover of an attempt that was killed.
+        // A leftover of a killed attempt.
         fs::write(volume.directory.join(NEW_IMAGE), "half").unwrap();
         assert_eq!(found(&volume).content, DiskContent::Nothing);
         let image = open(&volume.directory, &volume.template).unwrap();

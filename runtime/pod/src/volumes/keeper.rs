@@ -1,6 +1,6 @@
-//! Keeps a pod's volumes in its guest as they are on the node: one task for each pod that has such volumes, beside the
-//! driver. The task alone sends versions of volumes to the guest, so that they come one after another. Work on the node's
-//! files and calls to the guest are bounded; what fails is tried again, ever more rarely.
+//! Keeps a pod's volumes in its guest in step with the node's: one task for each pod with such volumes,
+//! beside the driver. Only this task sends versions of volumes to the guest, so they come one after another.
+//! Work on the node's files and calls to the guest are bounded. Failures are retried with growing backoff.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,10 +24,10 @@ use crate::volumes;
 /// How long the node's files may take to answer.
 const LOOK_WITHIN: Duration = Duration::from_secs(30);
 
-/// How long all versions of a container that is made may take to be sent, what is being sent before them included.
+/// How long sending all versions for a new container may take, including earlier transfers.
 const SENT_WITHIN: Duration = Duration::from_secs(60);
 
-/// Pauses between tries of what failed: the first, and the longest.
+/// Pauses between retries after a failure: the first, and the longest.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 
@@ -49,7 +49,7 @@ enum Asked {
         directory: Option<PathBuf>,
         sent: oneshot::Sender<Result<(), PodError>>,
     },
-    /// A volume, which the guest has in some version, is to have the later ones.
+    /// Follow a volume already in the guest, and send its later versions.
     Follow(PathBuf),
 }
 
@@ -62,7 +62,8 @@ impl Drop for Keeper {
 impl Keeper {
     /// A keeper without volumes.
     pub(crate) fn start(node: Arc<Node>, live: Live, pod_id: String) -> Keeper {
-        // As many as the pod's containers have volumes, which are few; the driver makes one container at a time.
+        // At most as many as the pod's containers have volumes, a small number; the driver creates one
+        // container at a time.
         let (asked, receiver) = mpsc::unbounded_channel();
         let keeping = Keeping {
             changes: node.backends.volumes.changes(),
@@ -83,19 +84,19 @@ impl Keeper {
         Keeper { asked, task: task.abort_handle() }
     }
 
-    /// Has a volume in memory, which a container was made with, follow the bounds of the one in this directory.
+    /// Makes a container's memory volume follow the limits of the volume in this directory.
     pub(crate) fn add_memory(&self, directory: PathBuf) {
         // A keeper whose VM has ended has nothing to keep.
         let _ = self.asked.send(Asked::Memory(directory));
     }
 
-    /// Has a published volume, which the guest has already, follow the one in this directory.
+    /// Makes a published volume, already in the guest, follow the one in this directory.
     pub(crate) fn add_published(&self, directory: PathBuf) {
         let _ = self.asked.send(Asked::Follow(directory));
     }
 
-    /// Sends a version, and has the volume follow the one in `directory`, if there is one. Returns when the guest has the
-    /// version.
+    /// Sends a version, and makes the volume follow the one in `directory`, if there is one. Returns when the
+    /// guest has the version.
     pub(crate) async fn publish(
         &self,
         version: PublishedVersion,
@@ -119,13 +120,13 @@ struct Keeping {
     live: Live,
     pod_id: String,
     changes: watch::Receiver<()>,
-    /// Volumes in memory, with the bounds that the guest's have; `None` where those are not known.
+    /// Memory volumes, with the limits of the guest's copies; `None` if unknown.
     memory: BTreeMap<PathBuf, Option<VolumeLimits>>,
     /// Published volumes of the pod, by their directories.
     published: BTreeMap<PathBuf, Published>,
-    /// Notified when a published volume may have another version.
+    /// Notified when a published volume may have a new version.
     renamed: Arc<Notify>,
-    /// Whether the last try failed, and the log has it.
+    /// Whether the last attempt failed and was logged.
     failing: bool,
 }
 
@@ -182,13 +183,13 @@ impl Keeping {
             }
             Asked::Publish { version, directory, sent } => {
                 let outcome = self.publish(version, directory).await;
-                // Who gave up waiting has the container undone.
+                // If the caller gave up waiting, the container is being undone.
                 let _ = sent.send(outcome);
             }
         }
     }
 
-    /// Sends a version for a container that is being made.
+    /// Sends a version for a container being created.
     async fn publish(
         &mut self,
         version: PublishedVersion,
@@ -197,7 +198,7 @@ impl Keeping {
         let has_one =
             |directory: &PathBuf| self.published.get(directory).is_some_and(|known| known.version.is_some());
         if let Some(directory) = directory.clone().filter(has_one) {
-            // Of two versions the one that was read first may come last; what the node has now is newer than both.
+            // The older of two read versions may be sent last. The node's current one is newer than both.
             return self.catch_up(directory).await;
         }
         self.send(&version).await?;
@@ -207,7 +208,7 @@ impl Keeping {
         Ok(())
     }
 
-    /// Brings one volume, which the guest has in some version, to what the node has.
+    /// Updates one volume in the guest to the node's current version.
     async fn catch_up(&mut self, directory: PathBuf) -> Result<(), PodError> {
         const DOING: &str = "looking at a published volume";
         let found = answered(DOING, self.node.backends.volumes.versions(vec![directory.clone()])).await?;
@@ -222,7 +223,8 @@ impl Keeping {
         self.live.call("sending a volume to the guest", self.live.agent.publish_volume(version)).await
     }
 
-    /// Brings the guest's volumes to what the node has, where they differ. The first failure is returned once all are tried.
+    /// Updates the guest's volumes to the node's current versions. The first failure is returned after all
+    /// have been tried.
     async fn follow(&mut self) -> Result<(), PodError> {
         let memory = self.follow_memory().await;
         let published = self.follow_published().await;
@@ -246,7 +248,7 @@ impl Keeping {
             let resizing = self.live.agent.resize_volume(&name, limits);
             match self.live.call("changing the bounds of a volume in memory", resizing).await {
                 Ok(()) => *known = Some(limits),
-                // The guest has no such volume: no container that mounts it was made.
+                // The guest has no such volume: the creation of its container failed.
                 Err(error) if error.kind() == PodErrorKind::InvalidArgument => *known = Some(limits),
                 Err(error) => outcome = outcome.and(Err(error)),
             }
@@ -271,7 +273,7 @@ impl Keeping {
         outcome
     }
 
-    /// Watches the volumes that are not watched yet: before a look, so that no change comes between.
+    /// Adds missing watches of volumes: before a check, so no change is missed.
     async fn watch(&mut self) -> Result<(), PodError> {
         const DOING: &str = "watching the published volumes";
         let mut outcome = Ok(());
@@ -285,7 +287,7 @@ impl Keeping {
         outcome
     }
 
-    /// Sends the version of a volume that the node has now.
+    /// Sends the node's current version of a volume.
     async fn renew(&mut self, directory: PathBuf) -> Result<(), PodError> {
         const DOING: &str = "reading a published volume";
         let snapshot = answered(DOING, self.node.backends.volumes.read(directory.clone())).await?;

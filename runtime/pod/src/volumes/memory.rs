@@ -1,5 +1,5 @@
-//! Volumes in memory, as the kubelet mounts them: a tmpfs of its own at the place of an empty-dir volume (kubelet
-//! `pkg/volume/emptydir/empty_dir.go`). This module only looks.
+//! Volumes in memory, as mounted by the kubelet: a tmpfs of its own at the place of an empty-dir volume
+//! (kubelet `pkg/volume/emptydir/empty_dir.go`). This module is read-only.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,16 +19,16 @@ pub(crate) struct MemoryFound {
     /// The volume's directory.
     pub(crate) directory: PathBuf,
     pub(crate) volume: MemoryVolume,
-    /// Whether there is anything but directories, which the kubelet makes for sub paths.
+    /// Whether there is anything but directories made by the kubelet for sub paths.
     pub(crate) holds_files: bool,
-    /// The part that is asked for; `None` for the whole volume.
+    /// The requested part; `None` for the whole volume.
     pub(crate) part: Option<VolumePart>,
 }
 
-/// Finds the volume in memory that the kubelet has at this path, if it has one there.
+/// Finds the kubelet's memory volume at this path, if there is one.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel refused.
 pub(crate) fn find(path: &KubeletPath) -> io::Result<Option<MemoryFound>> {
     let Some(directory) = path.directory(VolumePlugin::EmptyDir) else { return Ok(None) };
     let Some((opened, root)) = open(&directory)? else { return Ok(None) };
@@ -44,10 +44,10 @@ pub(crate) fn find(path: &KubeletPath) -> io::Result<Option<MemoryFound>> {
     Ok(Some(MemoryFound { directory, volume, holds_files, part }))
 }
 
-/// The bounds that the volume has now; `None` where there is none any more.
+/// The volume's current limits; `None` if it is gone.
 ///
 /// # Errors
-/// The kernel's refusal.
+/// The kernel refused.
 pub(crate) fn limits(directory: &Path) -> io::Result<Option<VolumeLimits>> {
     open(directory)?.map(|(opened, _)| limits_of(&opened)).transpose()
 }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_mount_of_memory_has_its_bounds_and_its_access() {
-        // A mount of memory that every host has.
+        // A memory mount present on every host.
         let Some((_, root)) = open(Path::new("/dev/shm")).unwrap() else {
             eprintln!("skipped: /dev/shm is no tmpfs here");
             return;

@@ -1,5 +1,6 @@
-//! Changes of the node's mounts, for whoever follows one. The kernel wakes those that wait for `mountinfo` when something
-//! is mounted, unmounted or mounted with other options (proc_pid_mountinfo(5)); it does not say what.
+//! Changes of the node's mounts, for their followers. The kernel wakes readers of `mountinfo` when something
+//! is mounted, unmounted or remounted with other options (proc_pid_mountinfo(5)). It does not report the
+//! change itself.
 
 use std::fs::File;
 use std::sync::Mutex;
@@ -10,15 +11,16 @@ use tokio::sync::watch;
 
 use super::reactor;
 
-/// Pause after a change: on a node that starts many pods there are many changes, and each makes its followers look.
+/// Pause after a change. A node that starts many pods has many changes, and each makes its followers check.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The changes. The file is watched from the first follower on, by one task for all that come, as long as the daemon serves.
+/// The changes. One task watches the file for all followers, from the first follower on, as long as the
+/// daemon serves.
 #[derive(Debug, Default)]
 pub(crate) struct MountChanges(Mutex<Option<watch::Receiver<()>>>);
 
 impl MountChanges {
-    /// A receiver that is notified after changes. Where the kernel does not say, it never is.
+    /// A receiver for notifications of changes. If the kernel does not report them, there are none.
     pub(crate) fn follow(&self) -> watch::Receiver<()> {
         let mut known = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let follower = known.get_or_insert_with(|| {

@@ -1,5 +1,5 @@
-//! Directories of volumes on the node, the parts of them that the kubelet binds elsewhere, and whether they hold anything. This
-//! module only looks.
+//! Directories of volumes on the node, their parts bound elsewhere by the kubelet, and whether they hold
+//! anything. This module is read-only.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use runtime_spec::FileAccess;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxAttributes, StatxFlags, openat, statx};
 use rustix::io::Errno;
 
-/// Directories that are looked through for files: a volume with more holds something.
+/// Most directories searched for files: a volume with more counts as non-empty.
 const DIRECTORIES_MAX: usize = 256;
 
 /// A part of a volume.
@@ -21,7 +21,7 @@ pub(crate) struct VolumePart {
     pub(crate) access: FileAccess,
 }
 
-/// Opens a volume's directory, which may only be looked at; `None` where there is none.
+/// Opens a volume's directory, only for inspection; `None` if there is none.
 pub(super) fn open(directory: &Path) -> io::Result<Option<(OwnedFd, Statx)>> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = match openat(CWD, directory, flags, Mode::empty()) {
@@ -43,7 +43,7 @@ pub(super) fn access(found: &Statx) -> FileAccess {
     FileAccess { mode, uid: found.stx_uid, gid: found.stx_gid }
 }
 
-/// The part of the volume with this directory that is bound to `place`; `None` where it is no part of the volume.
+/// The part of this volume bound to `place`; `None` if there is no such part.
 pub(super) fn find(place: &Path, volume: &OwnedFd, root: &Statx) -> io::Result<Option<VolumePart>> {
     let found =
         match statx(CWD, place, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID) {
@@ -62,7 +62,7 @@ pub(super) fn find(place: &Path, volume: &OwnedFd, root: &Statx) -> io::Result<O
     Ok(sub_path.map(|sub_path| VolumePart { sub_path, access: access(&found) }))
 }
 
-/// Path of what the mount `part` shows, below `directory` on the mount `whole`.
+/// Path shown by the mount `part`, below `directory` on the mount `whole`.
 fn sub_path(mountinfo: &str, part: u64, whole: u64, directory: &Path) -> Option<String> {
     let (volume, mounted_at) = shown(mountinfo, whole)?;
     let volume = volume.join(directory.strip_prefix(mounted_at).ok()?);
@@ -70,8 +70,8 @@ fn sub_path(mountinfo: &str, part: u64, whole: u64, directory: &Path) -> Option<
     Some(part.strip_prefix(volume).ok()?.to_str()?.to_owned())
 }
 
-/// The directory of its file system that a mount shows, and where (proc_pid_mountinfo(5)). A directory that was removed has
-/// none.
+/// The directory shown by a mount, in its file system, and the mount point (proc_pid_mountinfo(5)). `None`
+/// for a removed directory.
 fn shown(mountinfo: &str, mount_id: u64) -> Option<(PathBuf, PathBuf)> {
     let mut lines = mountinfo.lines().map(|line| line.split(' '));
     let mut fields = lines.find(|fields| fields.clone().next() == Some(mount_id.to_string().as_str()))?;
@@ -79,7 +79,7 @@ fn shown(mountinfo: &str, mount_id: u64) -> Option<(PathBuf, PathBuf)> {
     (!root.ends_with("//deleted")).then(|| (root.into(), place.into()))
 }
 
-/// A field of mountinfo, in which blanks, line ends and backslashes are octal.
+/// A field of mountinfo, with blanks, line ends and backslashes in octal.
 fn unescaped(field: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = field.as_bytes();

@@ -1,4 +1,5 @@
-//! Published volumes, as the kubelet's atomic writer lays them out (kubernetes `pkg/volume/util/atomic_writer.go`):
+//! Published volumes, in the layout of the kubelet's atomic writer (kubernetes
+//! `pkg/volume/util/atomic_writer.go`):
 //!
 //! ```text
 //!  <volume>/..2026_01_31_12_00_00.123456789/<files>      one directory for each version
@@ -6,7 +7,7 @@
 //!  <volume>/<name> -> ..data/<name>                      one for each name at the top of a version
 //! ```
 //!
-//! This module reads one version, whole. The bytes are secrets: they are kept by nobody and shown nowhere.
+//! This module reads one version as a whole. The bytes are secrets: they are neither kept nor shown anywhere.
 
 use std::fmt;
 use std::fs::File;
@@ -20,11 +21,11 @@ use runtime_spec::FileAccess;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
-/// Name of the link to the version that is in force.
+/// Name of the link to the current version.
 pub(crate) const DATA: &str = "..data";
 
-/// Most memory that one volume's copy takes in the guest, in bytes. Each object has at most 1 MiB in Kubernetes; a
-/// projected volume is a sum of some.
+/// Most memory of one volume's copy in the guest, in bytes. Each object has at most 1 MiB in Kubernetes; a
+/// projected volume is a sum of several.
 pub(crate) const BYTES_MAX: u64 = 8 << 20;
 
 /// Most files and directories of one volume.
@@ -33,29 +34,29 @@ const FILES_MAX: usize = 4096;
 /// Deepest directory in a volume.
 const DEPTH_MAX: usize = 32;
 
-/// Memory of the guest that a file takes is a multiple of this.
+/// The guest's memory for a file is a multiple of this.
 const PAGE_BYTES: u64 = 4096;
 
-/// How often a read begins anew because the kubelet took the version away meanwhile.
+/// Number of read attempts: the kubelet may remove the version meanwhile.
 const TRIES: usize = 4;
 
-/// Name of the only file in the copy of a part of a volume that is a file.
+/// Name of the only file in the copy of a volume's part, if the part is a file.
 pub(crate) const PART: &str = "file";
 
 /// A version of a published volume, or a part of one.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Snapshot {
-    /// The name of the version's directory; `None` for a part, which has no versions.
+    /// The name of the version's directory; `None` for a part: parts have no versions.
     pub(crate) version: Option<String>,
     /// Access to the volume's directory.
     pub(crate) root: FileAccess,
     /// Access to the version's directory.
     pub(crate) top: FileAccess,
-    /// Parents come before what is in them.
+    /// Parents come before their children.
     pub(crate) files: Vec<PublishedFile>,
-    /// Whether the part is one file, of the name [`PART`].
+    /// Whether the part is one file, named [`PART`].
     pub(crate) is_file: bool,
-    /// Memory that the copy takes.
+    /// Memory taken by the copy.
     pub(crate) bytes: u64,
 }
 
@@ -71,7 +72,7 @@ impl fmt::Debug for Snapshot {
 /// Why a directory is not copied.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
-    /// The directory is none that the atomic writer made, or is larger than what is copied.
+    /// The directory was not made by the atomic writer, or is too large.
     #[error("it {0}")]
     Unlike(&'static str),
     #[error(transparent)]
@@ -94,15 +95,15 @@ impl From<Errno> for ReadError {
     }
 }
 
-/// The version of the volume that is in force.
+/// The current version of the volume.
 ///
 /// # Errors
-/// There is none, or the kernel's refusal.
+/// There is none, or the kernel refused.
 pub(crate) fn version(directory: &Path) -> Result<String, ReadError> {
     version_of(&open_directory(CWD, directory)?)
 }
 
-/// Reads the version of the volume that is in force.
+/// Reads the current version of the volume.
 ///
 /// # Errors
 /// The directory is not laid out by the atomic writer, is too large, or cannot be read.
@@ -116,14 +117,15 @@ pub(crate) fn read(directory: &Path) -> Result<Snapshot, ReadError> {
         tries -= 1;
         let version = version_of(&volume)?;
         match read_version(&volume, &version) {
-            // A version that is in force still was whole all the time: the kubelet removes one after it has replaced it.
+            // A version still current was complete all the time: the kubelet removes one only after it has
+            // replaced it.
             Ok((top, Reading { files, bytes })) if version_of(&volume)? == version => {
                 return Ok(Snapshot { version: Some(version), root, top, files, is_file: false, bytes });
             }
             Ok(_) if tries == 0 => {
                 return Err(io::Error::other("its versions change while they are read").into());
             }
-            // The version is gone: a newer one is in force.
+            // The version is gone: there is a newer one.
             Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound && tries > 0 => {}
             Ok(_) => {}
             Err(error) => return Err(error),
@@ -131,10 +133,10 @@ pub(crate) fn read(directory: &Path) -> Result<Snapshot, ReadError> {
     }
 }
 
-/// Reads a part of a volume, a file or a directory that nobody changes any more.
+/// Reads a part of a volume: a file or directory that no longer changes.
 ///
 /// # Errors
-/// The part holds what is neither file nor directory, is too large, or cannot be read.
+/// The part contains an entry of another type, is too large, or cannot be read.
 pub(crate) fn read_part(place: &Path) -> Result<Snapshot, ReadError> {
     pass(Point::VolumeRead)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -148,7 +150,7 @@ pub(crate) fn read_part(place: &Path) -> Result<Snapshot, ReadError> {
         _ => return Err(ReadError::Unlike("is neither a file nor a directory")),
     }
     let Reading { files, bytes } = reading;
-    // The directory of a copy of one file is nobody's to see.
+    // The directory of a single file's copy is not visible to anyone.
     let access = if is_file { FileAccess { mode: 0o755, uid: 0, gid: 0 } } else { access(&found) };
     Ok(Snapshot { version: None, root: access, top: access, files, is_file, bytes })
 }
@@ -165,7 +167,7 @@ fn version_of(volume: &OwnedFd) -> Result<String, ReadError> {
     }
 }
 
-/// Refuses a volume with anything in it that the atomic writer does not make.
+/// Refuses a volume with entries not made by the atomic writer.
 fn check_layout(volume: &OwnedFd) -> Result<(), ReadError> {
     for entry in Dir::read_from(volume)? {
         let entry = entry?;
@@ -200,7 +202,7 @@ struct Reading {
 }
 
 impl Reading {
-    /// Reads all that is in a directory, in the order of the names.
+    /// Reads the whole content of a directory, in the order of the names.
     fn directory(&mut self, directory: &OwnedFd, path: &str, depth: usize) -> Result<(), ReadError> {
         let mut names = Vec::new();
         for entry in Dir::read_from(directory)? {

@@ -1,4 +1,4 @@
-//! Descriptors of kinds that tokio has no type for, watched by its reactor.
+//! Tokio's reactor for kinds of descriptors without a type in Tokio.
 
 use std::os::fd::OwnedFd;
 
