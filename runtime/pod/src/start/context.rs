@@ -12,7 +12,7 @@ use crate::record::PodRecord;
 /// How long each file or directory of a pod may take to be made.
 pub(crate) const MADE_WITHIN: Duration = Duration::from_secs(60);
 
-/// The pod that is started, and where.
+/// The pod being started, and its node.
 #[derive(Debug)]
 pub(crate) struct StartContext {
     pub(crate) node: Arc<Node>,
@@ -26,7 +26,7 @@ impl StartContext {
     }
 }
 
-/// A step failed. All that was made up to there must be undone; the VM is known if it was spawned.
+/// A step failed. All steps so far must be undone; the VM is known if it was spawned.
 #[derive(Debug)]
 pub(crate) struct Failed {
     pub(crate) error: PodError,

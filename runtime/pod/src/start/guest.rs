@@ -26,7 +26,7 @@ const SHM_BYTES: u64 = 64 << 20;
 /// How long the host's `resolv.conf` may take to be read.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 
-/// Configures the booted guest. Returns the settings of the network that the guest does not have, for people.
+/// Configures the booted guest. Returns the network settings missing in the guest, for people.
 pub(super) async fn configure(
     context: &StartContext,
     network: PodNetwork,
@@ -46,7 +46,7 @@ pub(super) async fn configure(
     settle(settings, &replayed)
 }
 
-/// The settings that the guest does not have, now that its agent has answered.
+/// The settings missing in the guest, from its agent's answer.
 fn settle(settings: PodSettings, replayed: &ReplayedSettings) -> Result<Vec<String>, PodError> {
     let settled = if replayed.known {
         settings.not_taken(&replayed.sysctl_failures, &replayed.nft_failures)
@@ -82,8 +82,9 @@ async fn plug(interfaces: Vec<runtime_net::PodInterface>, live: &Live) -> Result
     Ok(plugged)
 }
 
-/// Plugs the balloon, by which the guest's free memory goes back to the node, and returns its slot; 0 where the VMM is too
-/// old to have one. Not earlier: the guest's kernel would find it, and spend its time on it, while it boots.
+/// Plugs the balloon and returns its slot; 0 if the VMM is too old for one. Through it the guest's free
+/// memory goes back to the node. Not earlier: the guest's kernel would find it, and spend time on it, during
+/// boot.
 async fn plug_balloon(live: &Live) -> Result<u32, PodError> {
     if !live.vm.has_balloon() {
         return Ok(0);

@@ -1,4 +1,4 @@
-//! Contents of the files that each pod gets, as pure functions.
+//! Contents of the files for each pod, as pure functions.
 
 use std::net::IpAddr;
 

@@ -8,8 +8,8 @@
 //!       └──────────────┴──── a step fails: undo.rs ◄───────┘
 //! ```
 //!
-//! Network and VM are raised side by side. If one fails, the other is called off at its next
-//! step; nothing is dropped half way, so that everything made is known to the undo.
+//! Network and VM are raised in parallel. If one fails, the other is cancelled at its next step. Nothing is
+//! dropped half-way, so the undo knows everything that was made.
 
 mod context;
 mod guest;
@@ -75,7 +75,7 @@ pub(crate) struct Ready {
     pub(crate) versions: VmVersions,
     pub(crate) keeps: Keeps,
     pub(crate) settings_passed_by: Vec<String>,
-    /// The template that the VM was restored from, if it was.
+    /// The VM's template, if it was restored from one.
     pub(crate) template: Option<Arc<Template>>,
 }
 
@@ -130,7 +130,7 @@ impl Reserved {
             (Ok(network), Ok(Up { live, versions, keeps, origin, template })) => {
                 Ok(Raised { context: self.context, network, live, versions, keeps, origin, template })
             }
-            // What failed first called the other off, so a network's error is the cause.
+            // The first failure cancelled the other side, so a network's error is the cause.
             (Err(error), Ok(up)) => Err(Failed { error, vm: Some(up.live.vm) }),
             (Err(error), Err(failed)) => Err(Failed { error, vm: failed.vm }),
             (Ok(_), Err(failed)) => Err(failed),

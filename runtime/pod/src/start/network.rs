@@ -11,8 +11,8 @@ use crate::error::PodError;
 use crate::node::Node;
 use crate::record::PodRecord;
 
-/// How long all plugins of a network may take together; each has a bound of its own. A call that is given up kills its
-/// plugin, and may be repeated.
+/// How long all plugins of a network may take together; each has a limit of its own. A cancelled call kills
+/// its plugin, and may be repeated.
 const NETWORKED_WITHIN: Duration = Duration::from_secs(150);
 
 /// Sets the pod's network up.
@@ -21,7 +21,7 @@ pub(super) async fn up(context: &StartContext) -> Result<PodNetwork, PodError> {
     const DOING: &str = "setting up the network";
     let setup = async {
         let network = context.node.backends.network.setup(&spec).await;
-        // A namespace that waited may have been taken.
+        // A pooled namespace may have been taken.
         context.node.spares.networks().notify_one();
         network.map_err(|error| PodError::internal(DOING).because(error))
     };
@@ -39,7 +39,7 @@ pub(super) async fn down(node: &Node, record: &PodRecord) -> Result<(), PodError
     within(NETWORKED_WITHIN, DOING, teardown).await
 }
 
-/// The network that the pod asks for.
+/// The requested network of the pod.
 fn network_spec(id: &str, spec: &PodSpec) -> PodNetworkSpec {
     PodNetworkSpec {
         pod_id: id.to_owned(),
@@ -47,7 +47,7 @@ fn network_spec(id: &str, spec: &PodSpec) -> PodNetworkSpec {
         namespace: spec.namespace.clone(),
         uid: spec.uid.clone(),
         port_mappings: spec.port_mappings.clone(),
-        // Checked when the pod came; a pod of an earlier version may have what is none.
+        // Checked at the pod's request; a pod of an earlier version may have an invalid value.
         bandwidth: Bandwidth::of(&spec.annotations).unwrap_or_default(),
         dns: spec.dns.clone(),
         cgroup_parent: spec.cgroup_parent.clone(),

@@ -1,5 +1,5 @@
-//! A pod's start in a spare: a VM that has gone on from its template, and has the pod's scratch disk already, or a VMM without a
-//! guest. Either has the pod's id.
+//! A pod's start in a spare: a VM restored from its template, already with the pod's scratch disk, or a VMM
+//! without a guest. Either has the pod's id.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ pub(super) async fn claim_vmm(context: &StartContext, vm: &Arc<dyn Vm>) -> Resul
     }
 }
 
-/// Ends a spare that is no good.
+/// Ends a failed spare.
 async fn give_up(context: &StartContext, vm: &Arc<dyn Vm>, error: PodError) -> Result<(), Failed> {
     let error = error.chain();
     tracing::warn!(pod = context.id(), error, "a spare is no good; the pod starts without");

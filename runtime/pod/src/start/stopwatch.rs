@@ -1,4 +1,5 @@
-//! Measures the phases of a pod's start, some of which run side by side. Each is a step of the call in its trace, too.
+//! Measures the phases of a pod's start. Some of them run in parallel. Each is a step of the call in its
+//! trace, too.
 
 use std::error::Error;
 use std::sync::Mutex;
@@ -8,7 +9,7 @@ use runtime_spans::{span, step};
 
 use crate::view::Phase;
 
-/// A monotonic clock that was started when the request came.
+/// A monotonic clock, started when the request came.
 #[derive(Debug)]
 pub(crate) struct Stopwatch {
     origin: Instant,

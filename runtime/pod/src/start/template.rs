@@ -1,4 +1,4 @@
-//! A pod's start from a template, where its handler allows that and there is one.
+//! A pod's start from a template, if its handler allows it and there is one.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use crate::backend::{RestoreRequest, Vm};
 use crate::error::PodError;
 use crate::templates::{self, Template, TemplateShape};
 
-/// The template that a pod starts from.
+/// A pod's template.
 #[derive(Debug)]
 pub(super) struct Chosen {
     shape: TemplateShape,
     template: Arc<Template>,
-    /// A VM that was restored from it, or was to be, did not come up.
+    /// Whether a VM from it did not come up, or could not be restored.
     failed: AtomicBool,
 }
 
 impl Chosen {
-    /// The template for this pod. A pod whose handler has templates, and that boots, says why in the log.
+    /// The template for this pod. If the handler has templates but the pod boots, the reason is logged.
     pub(super) fn of(context: &StartContext) -> Option<Chosen> {
         let (node, record) = (&context.node, &context.record);
         let rules = node.start.now();
@@ -56,12 +56,12 @@ impl Chosen {
         restored.map_err(|error| PodError::internal(DOING).because(error))
     }
 
-    /// Notes that the template's VM did not come up.
+    /// Notes the failure of the template's VM.
     pub(super) fn note_failure(&self) {
         self.failed.store(true, Ordering::Relaxed);
     }
 
-    /// If the template's VM did not come up: no other pod starts from the template, and one is made anew.
+    /// After a failure of the template's VM: no other pod starts from the template, and a new one is made.
     pub(super) fn discard_failed(&self, context: &StartContext, error: &PodError) -> bool {
         if !self.failed.load(Ordering::Relaxed) {
             return false;

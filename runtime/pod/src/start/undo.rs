@@ -1,7 +1,7 @@
-//! Takes away everything a pod holds on the host: a start's steps backwards.
+//! Removes all of a pod's resources on the host: a start's steps backwards.
 //!
-//! Every step's undo is idempotent and works from the record alone, so that the same journal undoes a failed
-//! start, stops a pod, and cleans up after a daemon that died.
+//! Every step's undo is idempotent and works from the record alone. So the same journal undoes a failed
+//! start, stops a pod, and cleans up after a dead daemon.
 
 use std::sync::Arc;
 
@@ -15,22 +15,22 @@ use crate::journal::{Journal, Undo};
 use crate::node::Node;
 use crate::record::{PodRecord, VmmProcess};
 
-/// The steps of a start on the host, in the order in which they are needed.
+/// The steps of a start on the host, in the order of their use.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     /// Scratch disk, sockets, shared directory, cgroup.
     Files,
     Network,
-    /// The VMM, which holds taps, disk and cgroup.
+    /// The VMM. It holds taps, disk and cgroup.
     Vm,
 }
 
-/// How far an undo came.
+/// The result of an undo.
 #[derive(Debug)]
 pub(crate) struct Undone {
     /// No process runs the pod's VM any more.
     pub(crate) vm_gone: bool,
-    /// Leftovers that could not be taken away, in words.
+    /// Description of the remaining leftovers.
     pub(crate) left: Option<String>,
 }
 
@@ -56,11 +56,11 @@ pub(crate) async fn end_vm(
     vm::down(node, record, None, vmm).await
 }
 
-/// A start that is undone.
+/// A start being undone.
 struct Start<'a> {
     node: &'a Arc<Node>,
     record: &'a Arc<PodRecord>,
-    /// The handle, where the VM is known.
+    /// The handle, if the VM is known.
     vm: Option<&'a Arc<dyn Vm>>,
     /// The VMM on record.
     vmm: Option<VmmProcess>,
@@ -83,7 +83,7 @@ impl Undo<Step> for Start<'_> {
             Step::Files if self.vm_gone => {
                 runtime_spans::step(span!("clear the files"), vm::clear(node, record)).await
             }
-            // The disk of a VM that may still write to it stays; the VM's own failure says so.
+            // If the VM may still write to its disk, the disk stays. The VM's own failure is reported.
             Step::Files => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! A guest that is up: what it can, and what it may keep. Pure but for the rules of the node.
+//! A running guest: its abilities, and what it may keep. Pure except for the node's rules.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use crate::live::Live;
 use crate::templates::Template;
 use crate::versions::{PartVersion, VmVersions, release};
 
-/// A VM whose agent answers.
+/// A VM with a responsive agent.
 #[derive(Debug)]
 pub(super) struct Up {
     pub(super) live: Live,
     pub(super) versions: VmVersions,
     pub(super) keeps: Keeps,
     pub(super) origin: Origin,
-    /// The template that the VM was restored from, if it was.
+    /// The VM's template, if it was restored from one.
     pub(super) template: Option<Arc<Template>>,
 }
 
-/// Possible holdings of the guest: volumes that it keeps itself, sockets of the node, and compiled filters.
+/// Features of the guest: volumes kept by itself, sockets of the node, and compiled filters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keeps {
     /// In its memory.
@@ -38,7 +38,8 @@ pub(crate) struct Keeps {
     pub(crate) filters: bool,
 }
 
-/// Volumes that the guest may keep itself: its agent and its VMM can, and the pod's handler does not have all of them shared.
+/// Determines which volumes the guest may keep itself: its agent and its VMM can, and the pod's handler does
+/// not require all of them to be shared.
 pub(super) fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32, sockets: bool) -> Keeps {
     let rules = context.node.start.now();
     let handler = rules.find(&context.record.spec.runtime_handler);
@@ -57,7 +58,7 @@ pub(super) fn names_sockets(context: &StartContext) -> bool {
     rules.find(&context.record.spec.runtime_handler).is_ok_and(|handler| !handler.host_sockets.is_empty())
 }
 
-/// Refuses a guest whose agent would let the pod's writable layers grow without the limits that they have.
+/// Refuses a guest with an agent too old to enforce the limits of the pod's writable layers.
 pub(super) fn check_layer_limits(context: &StartContext, protocol: u32) -> Result<(), PodError> {
     if context.record.layer_limits.is_empty() || protocol >= version::LAYER_LIMITS {
         return Ok(());
@@ -66,7 +67,7 @@ pub(super) fn check_layer_limits(context: &StartContext, protocol: u32) -> Resul
     Err(PodError::new(PodErrorKind::FailedPrecondition, text))
 }
 
-/// Joins the builds of the files with what the parts say of themselves.
+/// Combines the builds of the files with the releases reported by the parts.
 pub(super) fn versions(builds: Builds, kernel: Kernel, vmm: &str, guest: &GuestReleases) -> VmVersions {
     let part = |said: &str, build| PartVersion { release: release(said), build };
     let kernel = builds.kernel(kernel).map(str::to_owned);

@@ -1,4 +1,5 @@
-//! The VM step: VMM, boot, the agent's first message, and beside them the scratch disk, which is plugged once both are there.
+//! The VM step: VMM, boot, the agent's first message. In parallel the scratch disk is made, and plugged once
+//! both exist.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -27,21 +28,21 @@ use crate::record::{PodRecord, VmmProcess};
 use crate::spares::Spare;
 use crate::vm_end;
 
-/// How long the agent may take to say that it serves. Generous: a software-emulated guest is slow.
+/// How long the agent may take to report it is ready. Generous: a software-emulated guest is slow.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 
-/// How long the guest's kernel and root image may take to be opened.
+/// How long opening the guest's kernel and root image may take.
 const OPENED_WITHIN: Duration = Duration::from_secs(30);
 
-/// The text of a look at the installation that failed.
+/// The error text of a failed read of the installation.
 const LOOKING: &str = "looking at the installation's files";
 
-/// How long files may take to be removed: a disk that hangs is tried again by the next stop.
+/// How long removing files may take. The next stop retries a hanging disk.
 const CLEARED_WITHIN: Duration = Duration::from_secs(60);
 
-/// Makes the disk, starts a VMM and boots the guest, or has it go on from a template, or takes the spare VM or VMM that is there;
-/// a template or a spare that turns out to be no good costs a second VMM. Between the steps the call looks whether it was called
-/// off. Returns the VM, and what it was started from.
+/// Makes the disk, starts a VMM, and boots the guest or restores it from a template. Or takes an existing
+/// spare VM or VMM. A failed template or spare costs a second VMM. Between the steps the call checks for
+/// cancellation. Returns the VM and its origin.
 pub(super) async fn up(
     context: &StartContext,
     called_off: watch::Receiver<bool>,
@@ -70,7 +71,7 @@ pub(super) async fn up(
     raise(context, called_off, None, None).await
 }
 
-/// Raises the VM, from `chosen` if there is one, in the VMM that waits if one does.
+/// Raises the VM, from `chosen` if there is one, in the spare VMM if there is one.
 async fn raise(
     context: &StartContext,
     called_off: watch::Receiver<bool>,
@@ -120,7 +121,7 @@ async fn raise_guest(
     }
 }
 
-/// The failure of a boot, which says so where the node's kernel killed the VMM for want of memory.
+/// The failure of a boot. It mentions if the node's kernel killed the VMM for lack of memory.
 async fn with_oom_kill(context: &StartContext, error: PodError) -> PodError {
     match context.node.oom_kill(&context.record).await {
         Some(killed) => {
@@ -138,7 +139,7 @@ async fn make_scratch(context: &StartContext) -> Result<File, PodError> {
     blocking_within(MADE_WITHIN, pool, doing, move || scratch::make(&template, &path, bytes)).await
 }
 
-/// The VMM that waits, if it is there and good, or a new one.
+/// The spare VMM, if there is a working one, or a new one.
 async fn take_or_spawn(context: &StartContext, vmm: Option<Arc<dyn Vm>>) -> Result<Arc<dyn Vm>, Failed> {
     if let Some(vm) = vmm
         && spare::claim_vmm(context, &vm).await?
@@ -171,7 +172,7 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     Ok(vm)
 }
 
-/// Boots the VM, and returns the builds of the files that it is started from.
+/// Boots the VM, and returns the builds of its files.
 async fn boot(
     context: &StartContext,
     vm: &Arc<dyn Vm>,
@@ -201,8 +202,8 @@ async fn boot(
     Ok(blocking_within(OPENED_WITHIN, pool, LOOKING, reading).await.unwrap_or_default())
 }
 
-/// Waits for the agent, the guest's end, the network's failure or the deadline. An agent that waits in a template is woken
-/// first.
+/// Waits for the agent, the guest's end, the network's failure or the deadline. An agent in a template is
+/// woken first.
 async fn wait_ready(
     vm: &Arc<dyn Vm>,
     mut called_off: watch::Receiver<bool>,
@@ -210,7 +211,7 @@ async fn wait_ready(
 ) -> Result<(Arc<dyn Agent>, GuestReleases), PodError> {
     let off = async {
         if called_off.wait_for(|off| *off).await.is_err() {
-            // The network is up; nobody will call off any more.
+            // The network is up, so no cancellation will come.
             std::future::pending::<()>().await;
         }
     };
@@ -242,7 +243,7 @@ async fn wait_ready(
     outcome
 }
 
-/// The failure that names the VM's end, if that is what kept the agent from answering.
+/// The failure with the VM's end, if this is why the agent did not answer.
 async fn died(vm: &Arc<dyn Vm>) -> Option<PodError> {
     let report = tokio::time::timeout(Duration::from_millis(500), vm.stopped()).await.ok()?;
     Some(unavailable(format!("booting the VM: {}", vm_end::describe(&report))))
@@ -267,8 +268,8 @@ pub(super) async fn down(
     killed.map_err(|error| PodError::internal("ending the VM").because(error))
 }
 
-/// Takes the cgroups of the VMM and of connectors, sockets, shared directory and disk away, once the VMM is gone. The call is
-/// idempotent.
+/// Removes the cgroups of the VMM and of connectors, sockets, shared directory and disk, once the VMM is
+/// gone. The call is idempotent.
 pub(super) async fn clear(node: &Arc<Node>, record: &Arc<PodRecord>) -> Result<(), PodError> {
     let (places, record) = (node.places.clone(), record.clone());
     let clearing = move || {

@@ -12,8 +12,8 @@ use crate::host::cgroup;
 use crate::host::logs::LogOwner;
 use crate::record::{PodStatus, VmmProcess};
 
-/// The VMM's OOM score before its pod has containers: every runtime gives this to a pod (`defaultSandboxOOMAdj` in
-/// containerd), so that it goes after containers and before the node's own services.
+/// The VMM's OOM score before its pod has containers: every runtime gives this to a pod
+/// (`defaultSandboxOOMAdj` in containerd). It is killed after containers and before the node's own services.
 const OOM_SCORE: i32 = -998;
 
 /// Makes the cgroups of the pod's VMM.
@@ -42,7 +42,7 @@ pub(super) fn log_owner(context: &StartContext) -> LogOwner {
     LogOwner { pod: context.id().to_owned(), namespace: spec.namespace.clone(), name: spec.name.clone() }
 }
 
-/// Writes the VMM down while it boots; until then its control socket shows whose it is.
+/// Records the VMM while it boots. Until then its control socket identifies its owner.
 pub(super) async fn record(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError> {
     let vmm = VmmProcess::of_this_boot(vm.pid(), vm.start_time());
     let status = PodStatus { vmm: Some(vmm), ..PodStatus::starting() };

@@ -1,8 +1,9 @@
-//! The end of a task that makes VMs without a pod: the daemon stops, and none of them may be left. Nothing here ends a VM.
+//! The end of a task for VMs without a pod: the daemon stops, and none of them may be left. Nothing here ends
+//! a VM.
 
 use tokio::sync::{Notify, watch};
 
-/// Whether the daemon ends, and what waits for the task's end.
+/// Whether the daemon ends, and the waiters for the task's end.
 #[derive(Debug, Default)]
 pub(crate) struct Closing {
     begun: watch::Sender<bool>,
@@ -10,7 +11,7 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Notes that the daemon ends, and has no use for such VMs.
+    /// Notes the daemon's end: no more such VMs are needed.
     pub(crate) fn begin(&self) {
         self.begun.send_replace(true);
     }
@@ -26,12 +27,12 @@ impl Closing {
         let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
     }
 
-    /// Wakes who waits for the end of the task, which does not work any more.
+    /// Wakes those waiting for the task's end. The task has stopped.
     pub(crate) fn note_task_ended(&self) {
         self.task_ended.notify_one();
     }
 
-    /// Returns once the task does not work any more, and with it what it was making is gone.
+    /// Returns once the task has stopped, including its current work.
     pub(crate) async fn task_ended(&self, works: impl Fn() -> bool) {
         while works() {
             self.task_ended.notified().await;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// Ids of the VMs without a pod, which count as being on record as long as this daemon runs.
+/// Ids of the VMs without a pod. They count as being on record as long as this daemon runs.
 #[derive(Debug, Default)]
 pub(crate) struct UnclaimedIds(Mutex<BTreeSet<String>>);
 
@@ -17,7 +17,7 @@ impl UnclaimedIds {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned());
     }
 
-    /// Forgets an id, which a pod has from now on, or nobody any more.
+    /// Forgets an id, given to a pod or no longer used.
     pub(crate) fn remove(&self, id: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }

@@ -1,8 +1,9 @@
-//! VMs that no pod has: those that are saved as templates, and those that wait for a pod. Each has an id as a pod's, and its
-//! directories among the pods', so that the next daemon sweeps them away, and ends the VMM, where this one is killed. None has
-//! a network.
+//! VMs without a pod: those saved as templates, and spares. Each has an id like a pod's, and its directories
+//! among the pods'. If this daemon is killed, the next one sweeps them away and ends the VMM. None has a
+//! network.
 //!
-//! All of them share a cgroup, which accounts for them and comes last where the node's processors are short.
+//! All of them share a cgroup. It accounts for them and has the lowest priority when the node's processors
+//! are short.
 
 pub(crate) mod closing;
 pub(crate) mod ids;
@@ -68,7 +69,7 @@ pub(crate) async fn spawn(
     spawned.map_err(|error| PodError::internal("starting a VMM without a pod").because(error))
 }
 
-/// Ends the VM if there is one, and takes away what it had. The logs of a VM that failed are kept.
+/// Ends the VM if there is one, and removes its resources. The logs of a failed VM are kept.
 pub(crate) async fn end(node: &Arc<Node>, id: &str, vm: Option<&Arc<dyn Vm>>, failed: bool) {
     let ended = match vm {
         Some(vm) => live::end(&**vm).await,
@@ -81,7 +82,7 @@ pub(crate) async fn end(node: &Arc<Node>, id: &str, vm: Option<&Arc<dyn Vm>>, fa
     let (places, of) = (node.places.clone(), id.to_owned());
     let removing = move || {
         if !failed {
-            // Nobody wants to read the log of a VM that did what it should.
+            // The log of a successful VM has no readers.
             let remove = || std::fs::remove_dir_all(places.pod_state_dir(&of));
             let _ = pass(Point::PodStateDirRemove).and_then(|()| remove());
         }
