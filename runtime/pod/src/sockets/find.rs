@@ -1,5 +1,6 @@
-//! Finds those of a container's mounts that are sockets of a handler's list, or directories in which such a socket lies. Files are known
-//! by device and inode, not by their names: storage plugins bind a directory of sockets to a place of their own.
+//! Finds the container's mounts that are sockets of a handler's list, or directories with such a socket.
+//! Files are identified by device and inode, not by their names: storage plugins bind a directory of sockets
+//! to a place of their own.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -20,8 +21,8 @@ pub(crate) struct FoundSocket {
 /// A file as the kernel knows it.
 type Identity = (u64, u64);
 
-/// Finds the sockets behind these mounts, which come with their numbers. Links are followed, as the node sees them. A socket
-/// of the list need not be there, nor a mount.
+/// Finds the sockets behind these mounts, given with their numbers. Links are followed, as the node sees
+/// them. A listed socket need not exist, nor a mount.
 pub(crate) fn find(allowed: &[PathBuf], mounts: &[(usize, PathBuf)]) -> Vec<FoundSocket> {
     let sockets: Vec<PathBuf> = allowed.iter().filter_map(|path| real_path(path)).collect();
     let mut found = Vec::new();
@@ -57,8 +58,8 @@ fn place(mounted: &Metadata, socket: &Path) -> Option<Option<PathBuf>> {
     socket.strip_prefix(above).ok().map(|sub_path| Some(sub_path.to_owned()))
 }
 
-/// The path without links, as far as there is something: what is not there cannot be a link. `None` where that cannot be
-/// found out.
+/// The path without links, as far as it exists: a missing part cannot be a link. `None` if this cannot be
+/// determined.
 fn real_path(path: &Path) -> Option<PathBuf> {
     for there in path.ancestors() {
         match fs::canonicalize(there) {
@@ -75,8 +76,8 @@ fn identity(file: &Metadata) -> Identity {
     (file.dev(), file.ino())
 }
 
-/// A socket's file, as long as it is the very same: the time of its making is a part of it, since an inode's number is used
-/// again.
+/// Identifies a socket's file. It includes the time of the last change (ctime), because inode numbers are
+/// reused.
 pub(crate) type Made = (Identity, (i64, i64));
 
 /// The socket at the path, if there is one.
@@ -85,7 +86,7 @@ pub(crate) fn made(path: &Path) -> Option<Made> {
     Some((identity(&there), (there.ctime(), there.ctime_nsec())))
 }
 
-/// The directory to be watched for a socket: its own, or the nearest above it that is there.
+/// The directory to watch for a socket: its own, or the nearest existing one above.
 pub(crate) fn nearest_directory(path: &Path) -> Option<&Path> {
     path.ancestors().skip(1).find(|directory| directory.is_dir())
 }

@@ -1,6 +1,6 @@
-//! Follows a container's sockets in directories: one that a program of the node makes, or makes anew, is reported to the
-//! guest, whose kernel has taken the mount away with the old file. The kernel says when something comes to a directory; a
-//! socket whose directory is not there is waited for from the nearest one above.
+//! Follows a container's sockets in directories. When a program of the node creates or recreates one, it is
+//! reported to the guest: the guest's kernel has removed the mount with the old file. The kernel reports new
+//! files in a directory. If a socket's directory is missing, the nearest one above is watched.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::error::chain_of;
 use crate::live::Live;
 use crate::node::Node;
 
-/// Least time between two looks: other programs may use the directories as well, and a program that makes its socket sets its
-/// mode a moment later.
+/// Least time between two checks. Other programs may use the directories as well, and a program sets its
+/// socket's mode a moment after creating it.
 const SETTLE: Duration = Duration::from_millis(100);
 
-/// Pauses between tries of what failed: the first, and the longest.
+/// Pauses between retries after a failure: the first, and the longest.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(60);
 
@@ -27,7 +27,7 @@ const RETRY_MOST: Duration = Duration::from_secs(60);
 pub(super) async fn follow(node: Arc<Node>, live: Live, container_id: String, paths: Vec<PathBuf>) {
     let following = async {
         let arrived = Arc::new(Notify::new());
-        // Nothing is known at first: whatever is there is reported once, which does no harm.
+        // Nothing is known at first: every existing socket is reported once. This does no harm.
         let mut reported: Option<Vec<Option<Made>>> = None;
         let mut retry = RETRY_FIRST;
         loop {
@@ -57,7 +57,7 @@ pub(super) async fn follow(node: Arc<Node>, live: Live, container_id: String, pa
     }
 }
 
-/// Looks once, and reports what was not reported before. Returns the watches for what comes next.
+/// Checks once, and reports sockets not reported before. Returns the watches for later changes.
 async fn round(
     node: &Node,
     live: &Live,
@@ -66,7 +66,7 @@ async fn round(
     arrived: &Arc<Notify>,
     reported: &mut Option<Vec<Option<Made>>>,
 ) -> Result<Looked, BackendError> {
-    // The watches are there before the look, so that nothing comes between the two.
+    // The watches exist before the check, so no change is missed.
     let looked = node.backends.sockets.look(paths.to_vec(), Arc::clone(arrived)).await?;
     if reported.as_ref() != Some(&looked.made) {
         if looked.made.iter().any(Option::is_some) {

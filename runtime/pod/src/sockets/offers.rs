@@ -1,5 +1,5 @@
-//! The sockets that a pod's containers reach, by their tokens, and the connector of each container, which is started with the
-//! first connection and ends with the container.
+//! The sockets available to a pod's containers, by their tokens, and the connector of each container. A
+//! connector is started with the first connection and ends with the container.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use crate::backend::{BackendError, Connector, ConnectorSpec, Sockets};
 #[derive(Debug, Default)]
 pub(crate) struct Offers(Mutex<HashMap<SocketToken, Arc<Offer>>>);
 
-/// A socket that a container reaches.
+/// A socket available to a container.
 #[derive(Debug)]
 pub(crate) struct Offer {
     /// The socket on the node.
@@ -66,7 +66,7 @@ impl Offers {
         self.table().get(token).cloned()
     }
 
-    /// Takes a container's offers away. Returns its connector, which is to be closed, if the container had offers.
+    /// Removes a container's offers. Returns its connector, to be closed, if the container had offers.
     pub(crate) fn remove(&self, container_id: &str) -> Option<Arc<ContainerConnector>> {
         let mut table = self.table();
         let of_container = |offer: &Offer| offer.container.spec.container_id == container_id;
@@ -75,7 +75,7 @@ impl Offers {
         connector
     }
 
-    /// Takes all offers away. Returns the connectors, which are to be ended.
+    /// Removes all offers. Returns the connectors, to be ended.
     pub(crate) fn remove_all(&self) -> Vec<Arc<ContainerConnector>> {
         std::mem::take(&mut *self.table()).into_values().map(|offer| Arc::clone(&offer.container)).collect()
     }
@@ -118,13 +118,13 @@ impl ContainerConnector {
         Ok(started)
     }
 
-    /// Ends the connector. No other one comes: one that is being started is waited for. Returns whether there was one.
+    /// Ends the connector for good, and waits for one just being started. Returns whether there was one.
     pub(crate) async fn end(&self) -> bool {
         let before = std::mem::replace(&mut *self.state.lock().await, State::Closed);
         matches!(before, State::Open(Some(_)))
     }
 
-    /// Ends the connector, and takes its cgroup away.
+    /// Ends the connector, and removes its cgroup.
     pub(crate) async fn close(&self, sockets: &dyn Sockets) {
         if self.end().await
             && let Err(error) = sockets.clear(&self.spec).await

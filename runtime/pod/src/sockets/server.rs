@@ -1,8 +1,9 @@
-//! Takes the streams that programs of a pod's guest open, and leads those with a known token to their sockets. One task for
-//! each pod whose guest may open such streams, beside the driver; the driver offers and withdraws.
+//! Accepts streams opened by programs of a pod's guest, and connects those with a known token to their
+//! sockets. There is one task for each pod with such streams, beside the driver. The driver offers and
+//! withdraws sockets.
 //!
-//! Everything that comes in is a guest's: who does not say a token in time, or none that is known, is hung up on, which is counted and
-//! seldom logged.
+//! All input is a guest's. A stream without a known token in time is closed. This is counted and rarely
+//! logged.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -25,16 +26,16 @@ use crate::error::chain_of;
 use crate::live::Live;
 use crate::node::Node;
 
-/// How long a stream may take to say its token, which the agent sends at once.
+/// How long a stream may take to send its token. The agent sends it at once.
 const TOKEN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Streams of one guest that are being connected at once: as many as a VMM lets it have.
+/// Streams of one guest being connected at once: as many as its VMM allows.
 const CONNECTING_MAX: usize = 64;
 
-/// Pause after a stream that could not be taken: the next one may fail too.
+/// Pause after a failure to accept a stream: the next one may fail too.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Least time between two log lines of one pod: programs decide how often there is something to log.
+/// Least time between two log lines of one pod: programs control the rate of events.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
 /// A pod's server. The tasks of a server end with the handle, or with the VM, and the connectors with them.
@@ -43,7 +44,7 @@ pub(crate) struct SocketServer {
     shared: Arc<Shared>,
     live: Live,
     serving: AbortHandle,
-    /// The tasks that follow containers' sockets in directories, by container.
+    /// The tasks following containers' sockets in directories, by container.
     following: HashMap<String, AbortHandle>,
 }
 
@@ -55,18 +56,19 @@ struct Shared {
     logged: Mutex<Option<Instant>>,
 }
 
-/// A socket that a container reaches.
+/// A socket available to a container.
 #[derive(Clone, Debug)]
 pub(crate) struct OfferedSocket {
     pub(crate) token: SocketToken,
     /// The socket on the node.
     pub(crate) path: PathBuf,
-    /// Whether the socket lies in a directory that the container mounts, so that the guest must hear when it is made anew.
+    /// Whether the socket lies in a directory mounted by the container. If so, the guest must be notified
+    /// when it is recreated.
     pub(crate) in_directory: bool,
 }
 
 impl SocketServer {
-    /// A server without offers, which hangs up on everybody.
+    /// A server without offers. It closes every stream.
     pub(crate) fn start(node: Arc<Node>, live: Live, pod_id: String) -> SocketServer {
         let shared = Arc::new(Shared { node, pod_id, offers: Offers::default(), logged: Mutex::default() });
         let serving = tokio::spawn(serve(Arc::clone(&shared), live.clone())).abort_handle();
@@ -89,7 +91,7 @@ impl SocketServer {
         }
     }
 
-    /// Ends all connectors, those included that are being started. Taking the cgroups away is left to the caller.
+    /// Ends all connectors, including those just being started. The caller removes the cgroups.
     pub(crate) async fn end(self) {
         self.serving.abort();
         for connector in self.shared.offers.remove_all() {

@@ -1,11 +1,11 @@
-//! The user of the node that a container's connector is: the one that the pod's author named in numbers, as the pod's user
-//! namespace shows it to the node, and nobody otherwise. A user that an image names does not count, since an image's author
-//! is not the pod's. Pure.
+//! The user of a container's connector on the node. It is the numeric user named by the pod's author, mapped
+//! to the node through the pod's user namespace, or else the user nobody. A user named in an image does not
+//! count: an image's author is not the pod's. Pure.
 
 use runtime_connector::ConnectorUser;
 use runtime_spec::{ContainerSpec, IdMapping, Namespaces};
 
-/// The kernel's overflow ids, which own nothing.
+/// The kernel's overflow ids. They own nothing.
 const NOBODY: u32 = 65_534;
 
 /// The connector's user for a container of a pod with these namespaces.

@@ -1,5 +1,5 @@
-//! How many spares of each kind are wanted: as many as pods have asked for of late, the latest first, up to the handler's most.
-//! Pure.
+//! The wanted number of spares of each kind: as many as pods have recently requested, the latest first, up to
+//! the handler's limit. Pure.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,20 +11,21 @@ use super::kind::SpareKind;
 /// How long a pod's asking counts.
 pub(super) const WINDOW: Duration = Duration::from_secs(300);
 
-/// Askings that are remembered.
+/// Most requests remembered.
 const ASKED_MAX: usize = 256;
 
-/// Kinds that pods have asked for of late.
+/// Kinds recently requested by pods.
 #[derive(Debug, Default)]
 pub(super) struct Demand(VecDeque<(Instant, SpareKind)>);
 
-/// The spares of a handler, or those that all handlers share: the most, and the kind that is wanted before any pod has asked.
+/// The spares of a handler, or those shared by all handlers: the limit, and the kind wanted before the first
+/// request.
 #[derive(Clone, Debug)]
 pub(super) struct Allowance {
-    /// None for what all handlers share.
+    /// None for spares shared by all handlers.
     pub(super) handler: Option<String>,
     pub(super) most: usize,
-    /// None where nobody knows before a pod comes.
+    /// None if it is unknown before a pod comes.
     pub(super) first: Option<SpareKind>,
 }
 

@@ -1,4 +1,4 @@
-//! The spares that wait, and the next thing to do about them. Nothing here makes one or ends one.
+//! The pool of spares, and the next action on it. Nothing here makes or ends a spare.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,38 +17,38 @@ use crate::templates::Template;
 use crate::unclaimed::closing::Closing;
 use crate::unclaimed::pauses;
 
-/// Age at which a spare is ended, and another made from the template of then.
+/// Age at which a spare is ended and replaced by one from the current template.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Kinds that wait after a failure, at most: the oldest is tried again before its time where there are more.
+/// Most kinds in backoff after a failure. If there are more, the oldest is retried early.
 const PAUSES_MAX: usize = 64;
 
-/// A VMM that waits for its pod.
+/// A pooled VMM.
 #[derive(Debug)]
 pub(crate) struct Spare {
-    /// The id of the pod that will have it.
+    /// The id of its future pod.
     pub(crate) id: String,
     pub(crate) vm: Arc<dyn Vm>,
-    /// The guest that runs in it, if one does.
+    /// The guest running in it, if any.
     pub(crate) guest: Option<SpareGuest>,
     pub(super) made: Instant,
 }
 
-/// The guest of a VM that waits for its pod.
+/// The guest of a pooled VM.
 #[derive(Debug)]
 pub(crate) struct SpareGuest {
     pub(crate) agent: Arc<dyn Agent>,
     pub(crate) releases: GuestReleases,
-    /// Builds of the files that it was started from.
+    /// Builds of the files used for its start.
     pub(crate) builds: Builds,
     pub(crate) template: Arc<Template>,
 }
 
-/// A kind of spare that a pod asks for.
+/// A kind of spare requested by a pod.
 #[derive(Debug)]
 pub(crate) struct AskedKind {
     pub(crate) kind: SpareKind,
-    /// Whether one is to wait for the next pod.
+    /// Whether to keep a spare for the next pod.
     pub(crate) counts: bool,
 }
 
@@ -72,27 +72,27 @@ pub(crate) struct Spares {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Spares that wait, the oldest first.
+    /// The pool, the oldest first.
     waiting: VecDeque<(SpareKind, Spare)>,
     demand: Demand,
-    /// Kinds of which none is made for a while. Others are.
+    /// Kinds in backoff. Others are still made.
     pauses: Vec<Pause>,
     /// Whether the task works.
     works: bool,
 }
 
-/// A kind that has to wait.
+/// A kind in backoff.
 #[derive(Debug)]
 struct Pause {
     kind: SpareKind,
-    /// Spares of it that could not be made, since the last one that could.
+    /// Failed attempts to make one since the last success.
     failures: u32,
     until: Instant,
 }
 
 impl Spares {
-    /// Takes a spare of the first of these kinds of which there is one, for a pod, which has its id from then on. An asking that
-    /// counts does so whether there is one or not.
+    /// Takes a spare for a pod: one of the first available kind. The pod has the spare's id from then on. A
+    /// request with `counts` counts as demand whether there is one or not.
     pub(crate) fn claim(&self, kinds: &[AskedKind]) -> Option<Spare> {
         let found = self.lock().claim(kinds, Instant::now());
         self.changed.notify_one();
@@ -115,7 +115,7 @@ impl Spares {
         Arc::clone(&self.networks)
     }
 
-    /// Wakes the task. Whether there is to be one and is none, which the caller starts then.
+    /// Wakes the task. Returns true if a task is needed and none runs. The caller starts it.
     pub(super) fn begin(&self, wanted: bool) -> bool {
         self.changed.notify_one();
         let mut inner = self.lock();
@@ -123,7 +123,7 @@ impl Spares {
         needed && !std::mem::replace(&mut inner.works, true)
     }
 
-    /// Ends the task's work where no spare waits, and says whether that is so.
+    /// Ends the task's work if the pool is empty, and returns whether it is.
     pub(super) fn rest(&self) -> bool {
         let mut inner = self.lock();
         inner.works = !inner.waiting.is_empty();
@@ -169,7 +169,7 @@ impl Spares {
         self.lock().pause_of(kind).until = Instant::now() + by;
     }
 
-    /// Wants no more, and takes those that wait.
+    /// Stops making spares, and takes those in the pool.
     pub(super) fn close(&self) -> Vec<Spare> {
         let mut inner = self.lock();
         self.closing.begin();
@@ -192,7 +192,7 @@ impl Spares {
 pub(super) enum Step {
     Make(SpareKind),
     End(Spare),
-    /// Nothing, for so long if that is known, or until something changes.
+    /// Nothing, for this time if it is known, or until something changes.
     Wait(Option<Duration>),
     /// Nothing, until the rules change.
     Rest,
@@ -247,10 +247,10 @@ impl Inner {
         Step::Wait(shortest)
     }
 
-    /// The kind's pause, which may be over.
+    /// The kind's backoff, possibly over.
     fn pause_of(&mut self, kind: &SpareKind) -> &mut Pause {
         let now = Instant::now();
-        // A kind that nobody has asked for of late begins anew.
+        // A kind not requested recently starts again without failures.
         self.pauses.retain(|pause| pause.kind == *kind || now < pause.until + pauses::LONGEST);
         let place = self.pauses.iter().position(|pause| pause.kind == *kind).unwrap_or_else(|| {
             if self.pauses.len() >= PAUSES_MAX {
@@ -271,7 +271,7 @@ mod tests {
 
     const KINDS: [SpareKind; 2] = [SpareKind::Vmm(VolumeCache::Auto), SpareKind::Vmm(VolumeCache::Always)];
 
-    /// Spares of which one of each kind is wanted, the first kind first.
+    /// Spares with a demand of one for each kind, the first kind first.
     fn spares() -> (Spares, [Allowance; 1]) {
         let spares = Spares::default();
         let [second, first] = KINDS.map(|kind| AskedKind { kind, counts: true });

@@ -1,19 +1,19 @@
-//! The pods that a spare is for: all that is fixed before the pod is known.
+//! The kinds of spares: everything fixed before the pod is known.
 
 use runtime_spec::{HandlerConfig, VmBounds, VolumeCache};
 
 use crate::templates::shape::TemplateShape;
 
-/// All that a spare has from the beginning.
+/// The fixed properties of a spare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SpareKind {
-    /// A VMM without a guest, which serves the pod's files with this cache.
+    /// A VMM without a guest. It serves the pod's files with this cache.
     Vmm(VolumeCache),
-    /// A VM that went on from a template.
+    /// A VM restored from a template.
     Vm(VmKind),
 }
 
-/// All that a VM has from the beginning, and the handler that it is of.
+/// The fixed properties of a VM, and its handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct VmKind {
     handler: String,
@@ -27,7 +27,7 @@ pub(crate) struct VmKind {
 }
 
 impl SpareKind {
-    /// The kinds for pods with these bounds, the one that saves a start the most first.
+    /// The kinds for pods with these bounds, beginning with the one that saves the most time.
     pub(crate) fn all_of(
         handler: &HandlerConfig,
         namespace: &str,
@@ -51,7 +51,7 @@ impl SpareKind {
         }
     }
 
-    /// The shape of the template that it is made from; none where it is made without.
+    /// The shape of its template; none if it is made without one.
     pub(crate) fn shape(&self) -> Option<&TemplateShape> {
         match self {
             SpareKind::Vmm(_) => None,
@@ -59,7 +59,7 @@ impl SpareKind {
         }
     }
 
-    /// The handler that this is of; none for what all handlers share.
+    /// Its handler; none for spares shared by all handlers.
     pub(super) fn handler(&self) -> Option<&str> {
         match self {
             SpareKind::Vmm(_) => None,
@@ -89,7 +89,7 @@ impl VmKind {
         })
     }
 
-    /// Bounds by which the VM goes on from its template.
+    /// Bounds for restoring the VM from its template.
     pub(super) fn bounds(&self) -> VmBounds {
         let mut bounds = self.shape.bounds();
         bounds.boot.vcpus = self.vcpus;

@@ -54,7 +54,7 @@ pub(super) async fn vm(node: &Arc<Node>, kind: &VmKind, template: Arc<Template>)
     }
 }
 
-/// Ends a spare that no pod has got.
+/// Ends an unused spare.
 pub(super) async fn end(node: &Arc<Node>, spare: Spare) {
     unclaimed::end(node, &spare.id, Some(&spare.vm), false).await;
 }

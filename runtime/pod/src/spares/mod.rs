@@ -1,5 +1,6 @@
-//! Spares: VMMs without a guest, jailed and ready for one; VMs that went on from a template, and wait for their pods with all
-//! done that is the same for every pod; and network namespaces (`networks`), which the network keeps.
+//! Spares: pooled resources for new pods. There are VMMs without a guest, jailed and ready for one; VMs
+//! restored from a template, with all work done that is the same for every pod; and network namespaces
+//! (`networks`), kept by the network.
 //!
 //! ```text
 //!   a pod asks ─┬─ a VM of its kind waits ──> claimed: the pod has its id, its VM and its scratch disk
@@ -9,8 +10,9 @@
 //!                                                                      memory is short ──> one is ended
 //! ```
 //!
-//! `kind` says which pods a spare is for, `demand` how many of each are wanted, `kept` has those that there are, `make` makes one and ends one. Nothing here is needed for a pod to start. A daemon that is killed leaves VMs without a pod behind
-//! ([`crate::unclaimed`]), which the next one takes away.
+//! `kind` defines the pods for a spare, `demand` the wanted number of each kind, `kept` is the pool, and
+//! `make` makes one and ends one. A pod can start without all this. A killed daemon leaves VMs without a pod
+//! ([`crate::unclaimed`]). The next one removes them.
 
 mod demand;
 pub(crate) mod kept;

@@ -1,4 +1,4 @@
-//! The task that makes network namespaces which wait for pods, one at a time, while no pod starts.
+//! The task for making network namespaces in advance, one at a time, while no pod starts.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,13 +21,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Pause while pods start.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Pause after a pod's network was made: where one pod starts, others may, and none should share its processor with this.
+/// Pause after a pod's network was made: others may start too, and they need the processor.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Pause after a namespace that could not be made.
+/// Pause after a failure to make a namespace.
 const FAILED_PAUSE: Duration = Duration::from_secs(60);
 
-/// Begins the task, which works as long as there is a node.
+/// Starts the task. It ends with the node.
 pub(crate) fn begin(node: &Arc<Node>) {
     tokio::spawn(run(Arc::downgrade(node), node.spares.networks()));
 }
@@ -38,7 +38,7 @@ async fn run(node: Weak<Node>, changed: Arc<Notify>) {
         let pause = work(&node).await;
         drop(node);
         match pause {
-            // A pod that starts is no reason to try again what failed.
+            // A starting pod is no reason for a retry.
             FAILED_PAUSE => tokio::time::sleep(pause).await,
             _ => {
                 if tokio::time::timeout(pause, changed.notified()).await.is_ok() {

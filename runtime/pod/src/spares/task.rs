@@ -1,4 +1,4 @@
-//! The task that makes spares and ends them, one at a time, while no pod starts.
+//! The task for making and ending spares, one at a time, while no pod starts.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,13 +15,13 @@ use crate::node::Node;
 use crate::shortage;
 use crate::templates::{self, Absent};
 
-/// Between two looks at spares that wait: demand passes, memory becomes short, a VM ends.
+/// Interval between two checks of the pool: demand passes, memory becomes short, a VM ends.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Pause while pods start, or while a template is made.
 const BUSY_PAUSE: Duration = Duration::from_millis(500);
 
-/// Looks anew which spares the rules want. A node whose handlers have none, and where none is left, has no task for them.
+/// Re-evaluates the wanted spares. If no handler wants spares, and none is left, there is no task.
 pub(crate) fn look(node: &Arc<Node>) {
     let wanted = !allowances(&node.start.now()).is_empty();
     if node.spares.begin(wanted) {
@@ -29,13 +29,13 @@ pub(crate) fn look(node: &Arc<Node>) {
     }
 }
 
-/// Ends all spares, also one that is being made: the daemon stops, and nobody would claim them.
+/// Ends all spares, including one just being made: the daemon stops, and they would stay unused.
 pub(crate) async fn close(node: &Arc<Node>) {
     let ending = node.spares.close().into_iter().map(|spare| make::end(node, spare));
     tokio::join!(futures::future::join_all(ending), node.spares.task_ended());
 }
 
-/// Works as long as there is a node, and spares that somebody wants, or that are to be ended.
+/// Works as long as there is a node, and spares are wanted or left to be ended.
 async fn run(node: Weak<Node>, changed: Arc<Notify>) {
     loop {
         let Some(node) = node.upgrade() else { return };
@@ -49,7 +49,8 @@ async fn run(node: Weak<Node>, changed: Arc<Notify>) {
     }
 }
 
-/// Makes or ends one spare, or returns how long there is nothing to do; none where that is so until the rules change.
+/// Makes or ends one spare, or returns the time until the next check; none if there is nothing to do until
+/// the rules change.
 async fn work(node: &Arc<Node>) -> Option<Duration> {
     match next(node) {
         Step::Wait(pause) => return Some(pause.unwrap_or(LOOK_EVERY)),
@@ -84,7 +85,7 @@ async fn work(node: &Arc<Node>) -> Option<Duration> {
     Some(Duration::ZERO)
 }
 
-/// How long a kind waits whose template is not there.
+/// The backoff of a kind without a template.
 fn pause_without(absent: Absent) -> Duration {
     match absent {
         Absent::First | Absent::Wanted | Absent::UsedUp => BUSY_PAUSE,
@@ -108,14 +109,14 @@ fn next(node: &Arc<Node>) -> Step {
     node.spares.next(if shortage::is_short() { &[] } else { &allowances })
 }
 
-/// The allowance of VMMs, which come first since they are made soonest, and those of all handlers.
+/// The allowance of VMMs, and those of all handlers. VMMs come first because they are made fastest.
 fn allowances(rules: &StartConfig) -> Vec<Allowance> {
     let first = rules.handlers.first().map(SpareKind::vmm_of);
     let vmms = Allowance { handler: None, most: usize::from(rules.spare_vmms), first };
     let handlers = rules.handlers.iter().filter(|handler| handler.spare_vms > 0);
     let allowances = handlers.map(|handler| {
         let bounds = VmBounds::of(&PodSpec::default(), handler).ok();
-        // A template of one namespace is for pods that are not known yet.
+        // Not with templates of one namespace each: the future pods' namespaces are unknown.
         let bounds = bounds.filter(|_| handler.template == TemplateScope::Node);
         let first = bounds.and_then(|bounds| VmKind::of(handler, "", &bounds, handler.scratch_bytes));
         let most = usize::from(handler.spare_vms);
