@@ -1,4 +1,4 @@
-//! Calls that outlive their callers: requests to drivers, and work of their own.
+//! Calls independent of their callers' lifetime: requests to drivers, and other work.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::error::{PodError, PodErrorKind};
 use crate::roster::PodEntry;
 use crate::spans;
 
-/// How long a call waits for its pod to be recovered after the daemon's start. A recovery is bounded by what it does:
-/// connecting to a VM that does not answer, and killing it.
+/// How long a call waits for its pod to be recovered after the daemon's start. A recovery has limits of its
+/// own: for connecting to an unresponsive VM, and for killing it.
 const RECOVERED_WITHIN: Duration = Duration::from_secs(110);
 
-/// Waits until the pod's driver has recovered the pod, as long as that may take.
+/// Waits until the pod's driver has recovered the pod, up to a limit.
 pub(super) async fn recovered(entry: &PodEntry) -> Result<(), PodError> {
     let mut recovered = entry.recovered.clone();
     if *recovered.borrow() {
@@ -22,13 +22,13 @@ pub(super) async fn recovered(entry: &PodEntry) -> Result<(), PodError> {
     }
     let waiting = tokio::time::timeout(RECOVERED_WITHIN, recovered.wait_for(|recovered| *recovered));
     match always(span!("wait for the pod's recovery"), waiting).await {
-        // A driver that is gone is found by whoever asks it.
+        // A missing driver is noticed by the next call to it.
         Ok(_) => Ok(()),
         Err(_) => Err(still_recovering(entry)),
     }
 }
 
-/// The error of a call that does not wait any longer for its pod to be recovered.
+/// The error of a call after waiting too long for its pod's recovery.
 pub(super) fn still_recovering(entry: &PodEntry) -> PodError {
     let text = format!("pod {} is still being recovered after the daemon's start", entry.view.id);
     PodError::new(PodErrorKind::Unavailable, text)

@@ -1,6 +1,7 @@
-//! Calls that plugins of the node are asked about, before a driver is, and hear of afterwards. The driver waits for no plugin.
+//! Calls with questions to the node's plugins. Plugins are asked before the driver, and notified afterwards.
+//! The driver waits for no plugin.
 //!
-//! What a driver would refuse anyway, it refuses itself, and no plugin hears of it.
+//! If a driver would refuse a call anyway, it does so itself, and no plugin is notified.
 
 use std::sync::Arc;
 
@@ -110,7 +111,7 @@ pub(super) async fn update_container(
     Ok(())
 }
 
-/// Changes what the pod may use, if plugins allow it.
+/// Changes the pod's resources, if plugins allow it.
 pub(super) async fn update_pod(
     node: Arc<Node>,
     entry: PodEntry,

@@ -1,4 +1,4 @@
-//! Figures of pods.
+//! Usage and statistics of pods.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -17,11 +17,11 @@ use crate::live::Live;
 use crate::usage::{self, HostSource, HostUsage, Known, PodUsage, UsageSource};
 use crate::view::{GuestClock, GuestMemory, Phase, PodView, VmReport};
 
-/// How long the agent may take to report its memory, beside numbers that need no agent; and how long a pod may take to
-/// be recovered, for its figures.
+/// How long the agent may take to report its memory, beside numbers available without an agent; and how long
+/// a pod's recovery may take before its statistics are given up.
 const STATS_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long the installation's files may take to be looked at: a few bytes of each.
+/// How long reading the installation's files may take: a few bytes of each.
 const LOOKED_AT_WITHIN: Duration = Duration::from_secs(3);
 
 impl Pods {
@@ -33,7 +33,7 @@ impl Pods {
         Ok(self.pod_entry(pod_id)?.phases.to_vec())
     }
 
-    /// Returns what the pod's VM costs.
+    /// Returns the costs of the pod's VM.
     ///
     /// # Errors
     /// No such pod, or its VM is gone.
@@ -53,8 +53,8 @@ impl Pods {
         Ok(VmReport { vmm_pid: live.vm.pid(), stats, guest, clock })
     }
 
-    /// Returns what the devices of several pods have counted, by their kind. Pods are asked side by side; those without a VM, not recovered
-    /// yet, or whose VMM does not answer within a moment, are left out.
+    /// Returns the device counters of several pods, by device kind. Pods are asked in parallel. Pods without
+    /// a VM, pods not yet recovered, and pods with a VMM that does not answer within a moment are left out.
     pub async fn device_counts(&self, pod_ids: impl IntoIterator<Item = &str>) -> Vec<DeviceCounts> {
         let live = pod_ids.into_iter().filter_map(|id| self.live_now(id).ok());
         let asking = live.map(async |live| tokio::time::timeout(STATS_WITHIN, live.vm.stats()).await);
@@ -62,7 +62,7 @@ impl Pods {
         device_counts::by_kind(&answers.flat_map(|stats| stats.devices).collect::<Vec<_>>())
     }
 
-    /// Returns what is installed now, to be compared with what pods' VMs were started from.
+    /// Returns the current installation, for comparison with pods' VMs.
     ///
     /// # Errors
     /// The disk does not answer.
@@ -73,11 +73,11 @@ impl Pods {
         blocking_within(LOOKED_AT_WITHIN, pool, doing, look).await
     }
 
-    /// Returns what the pod has used.
+    /// Returns the pod's usage.
     ///
     /// # Errors
-    /// No such pod, its VM is gone, or it is not recovered within a moment after the daemon's start. A guest that does not
-    /// answer is no error.
+    /// No such pod, its VM is gone, or it is not recovered within a moment after the daemon's start. An
+    /// unresponsive guest is no error.
     pub async fn usage(&self, pod_id: &str) -> Result<PodUsage, PodError> {
         let live = self.live_soon(pod_id).await?;
         let entry = self.pod_entry(pod_id)?;
@@ -101,8 +101,8 @@ impl Pods {
         HostSource { pod, live, cgroup_root: &self.node.places.cgroup_root, kernel: &self.node.pools.kernel }
     }
 
-    /// Returns what several pods have used, read side by side; pods without a VM, or not recovered yet, are left out. A
-    /// guest that hangs keeps the answer waiting for a moment only.
+    /// Returns the usage of several pods, read in parallel. Pods without a VM, or not recovered yet, are left
+    /// out. A hanging guest delays the answer only for a moment.
     pub async fn usages(&self, pod_ids: impl IntoIterator<Item = &str>) -> Vec<PodUsage> {
         let known = self.node.roster.known();
         let reading = pod_ids.into_iter().filter_map(|id| {
@@ -113,8 +113,8 @@ impl Pods {
         futures::future::join_all(reading).await.into_iter().flatten().collect()
     }
 
-    /// Returns what the VMs of several pods take of the node, without a word from their guests; pods without a VM, or not recovered
-    /// yet, are left out.
+    /// Returns the usage of several pods' VMs on the node, without asking their guests. Pods without a VM, or
+    /// not recovered yet, are left out.
     pub async fn usages_on_host(&self, pod_ids: impl IntoIterator<Item = &str>) -> Vec<HostUsage> {
         let reading = pod_ids.into_iter().filter_map(|id| {
             let (pod, live) = self.pod_now(id)?;
@@ -123,13 +123,13 @@ impl Pods {
         futures::future::join_all(reading).await.into_iter().flatten().collect()
     }
 
-    /// The pod with its VM, where that is known already.
+    /// The pod with its VM, if already known.
     fn pod_now(&self, pod_id: &str) -> Option<(Arc<PodView>, Live)> {
         let entry = self.node.roster.pod(pod_id)?;
         Some((entry.view, entry.live?))
     }
 
-    /// Returns what the pods' scratch disks take of the host's file system. Blocks on the disk.
+    /// Returns the space used by the pods' scratch disks on the host's file system. Blocks on the disk.
     pub fn scratch_usage(&self) -> ScratchUsage {
         scratch::usage(&self.node.places.state_dirs())
     }

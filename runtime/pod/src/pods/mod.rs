@@ -1,7 +1,7 @@
 //! The handle to all pods: finds the driver, asks it, waits.
 //!
-//! Where to read on: `driver/` for what changes a pod, `start/` for how one starts and is undone, `recover/` for
-//! what a restarted daemon does, `roster/` for what is read.
+//! Where to read on: `driver/` changes a pod, `start/` starts one and undoes a start, `recover/` runs when
+//! the daemon restarts, `roster/` has the published state.
 
 mod ask;
 mod asked;
@@ -41,12 +41,12 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// Opens the store and lists every pod of an earlier daemon. The pods are recovered, or what was left half done is
-    /// undone, after this has returned: a call about a pod waits for that pod alone.
+    /// Opens the store and lists every pod of an earlier daemon. After this has returned, the pods are
+    /// recovered, and half-done work is undone. A call about a pod waits for this pod alone.
     ///
     /// # Errors
-    /// The store cannot be opened or read. A pod that cannot be recovered is no error; it is listed as
-    /// not ready, with the reason.
+    /// The store cannot be opened or read. An unrecoverable pod is no error; it is listed as not ready, with
+    /// the reason.
     pub async fn open(config: PodsConfig) -> Result<Pods, PodError> {
         crate::counters::register();
         runtime_logs::register_counters();
@@ -59,7 +59,7 @@ impl Pods {
         Ok(Pods { node })
     }
 
-    /// Starts pods by these rules from now on. Pods that are there, or that start already, keep theirs.
+    /// Starts pods by these rules from now on. Existing pods, and those already starting, keep theirs.
     pub fn set_start(&self, config: StartConfig) {
         self.node.start.set(config);
         crate::templates::begin(&self.node);
@@ -67,16 +67,16 @@ impl Pods {
         self.node.spares.networks().notify_one();
     }
 
-    /// Ends what no pod has: the daemon stops. Pods go on without it.
+    /// Ends everything without a pod: the daemon stops. Pods go on without it.
     pub async fn close(&self) {
         let (node, closing) = (&self.node, crate::spares::close(&self.node));
         tokio::join!(closing, crate::templates::close(node));
     }
 
-    /// Starts a pod and returns its id. A call with the same (namespace, name, uid, attempt) joins the first one.
+    /// Starts a pod and returns its id. A call with the same (namespace, name, uid, attempt) joins the first.
     ///
     /// # Errors
-    /// The spec is refused, or a phase failed; then it has been undone, or the text says what is left.
+    /// The spec is refused, or a phase failed. Then it has been undone, or the text names the leftovers.
     pub async fn run(&self, spec: PodSpec) -> Result<String, PodError> {
         spec.check()?;
         let rules = self.node.start.now();
@@ -114,7 +114,7 @@ impl Pods {
         }
     }
 
-    /// The bounds of a new pod's VM, which fits into the pod's cgroup.
+    /// The bounds of a new pod's VM. It must fit into the pod's cgroup.
     fn fit(&self, spec: &PodSpec, handler: &HandlerConfig, strict: bool) -> Result<VmBounds, PodError> {
         let bounds = VmBounds::of(spec, handler)?;
         let Some(limit) = room::limit(&self.node, &spec.cgroup_parent) else { return Ok(bounds) };
@@ -128,11 +128,11 @@ impl Pods {
         Ok(bounds.within(Some(limit.bytes)))
     }
 
-    /// Stops a pod: kills its containers and its VM, takes its network down. The call is idempotent; unknown ids
-    /// are fine.
+    /// Stops a pod: kills its containers and its VM, and removes its network. The call is idempotent; unknown
+    /// ids are fine.
     ///
     /// # Errors
-    /// Something is left, which the next stop or remove tries again.
+    /// Something is left. The next stop or remove tries again.
     pub async fn stop(&self, pod_id: &str) -> Result<(), PodError> {
         self.ask_unless_gone(self.meant_pod(pod_id)?, Command::Stop).await
     }
@@ -145,13 +145,13 @@ impl Pods {
         self.ask_unless_gone(self.meant_pod(pod_id)?, Command::Remove).await
     }
 
-    /// Stops and forgets every pod, side by side, also those that are starting now.
+    /// Stops and forgets every pod, in parallel, including those starting now.
     ///
     /// # Errors
     /// See [`Pods::remove`]; all others are gone then.
     pub async fn remove_all(&self) -> Result<(), PodError> {
         let starting = self.node.roster.outcomes().into_iter().map(async |mut outcome| {
-            // A start that failed has been undone, or its pod is listed.
+            // A failed start has been undone, or its pod is listed.
             let _ = outcome.wait_for(Option::is_some).await;
         });
         futures::future::join_all(starting).await;
@@ -160,12 +160,12 @@ impl Pods {
         futures::future::join_all(removing).await.into_iter().collect()
     }
 
-    /// Finds a pod by its id, or by a beginning of it that is no other's. All calls here take such ids.
+    /// Finds a pod by its id, or by a unique beginning of it. All calls here accept such ids.
     pub fn pod(&self, pod_id: &str) -> Option<Arc<PodView>> {
         self.node.roster.pod(pod_id).map(|entry| entry.view)
     }
 
-    /// Finds a pod and its containers of that moment, oldest first.
+    /// Finds a pod and its current containers, oldest first.
     pub fn pod_with_containers(&self, pod_id: &str) -> Option<(Arc<PodView>, Vec<Arc<ContainerView>>)> {
         self.node.roster.pod_with_containers(pod_id)
     }
@@ -175,19 +175,20 @@ impl Pods {
         self.node.roster.pods()
     }
 
-    /// Ids of all pods on record, those included that start now and are listed later, and of VMs that wait for a pod.
+    /// Ids of all pods on record, including starting ones not listed yet, and of pooled VMs.
     pub fn ids(&self) -> Vec<String> {
         let mut ids = self.node.unclaimed.all();
         ids.extend(self.node.roster.pod_ids());
         ids
     }
 
-    /// Names of the values on disk that could not be read and are in quarantine, as of this daemon's start.
+    /// Names of the unreadable values in quarantine, as of this daemon's start.
     pub fn quarantined(&self) -> Vec<String> {
         self.node.records.quarantined()
     }
 
-    /// Whether outcomes wait for a disk that does not take them: a daemon that is killed now finds those pods as they were.
+    /// Whether outcomes wait for a failing disk. If the daemon is killed now, its successor finds those pods
+    /// in an earlier state.
     pub fn outcomes_wait(&self) -> bool {
         self.node.records.outcomes_wait()
     }
@@ -222,8 +223,8 @@ impl Pods {
         ask(&entry, |reply| Command::StartContainer(container.id.clone(), reply)).await
     }
 
-    /// Changes the limits of a container that has not ended; what `update` leaves unset stays. The VM grows
-    /// first where it must.
+    /// Changes the limits of a container not yet exited. Fields unset in `update` stay. The VM grows first if
+    /// necessary.
     ///
     /// # Errors
     /// The limits make no sense, the pod's VM cannot hold them, or the guest refuses; then all is as it was.
@@ -236,7 +237,8 @@ impl Pods {
         self.limit_container(container_id, update).await
     }
 
-    /// Changes the limits of a container as [`Pods::update_container`] does, without asking plugins: one of them wants it.
+    /// Changes the limits of a container as [`Pods::update_container`] does, without asking plugins: a plugin
+    /// is the caller.
     ///
     /// # Errors
     /// See [`Pods::update_container`].
@@ -246,7 +248,7 @@ impl Pods {
         ask(&entry, |reply| Command::UpdateContainer(container.id.clone(), Box::new(update), reply)).await
     }
 
-    /// Changes what the pod may use: its VM grows, or gives back what it can.
+    /// Changes the pod's resources: its VM grows, or gives back memory as far as it can.
     ///
     /// # Errors
     /// The VM was built for less, or the guest does not take it.
@@ -264,8 +266,8 @@ impl Pods {
         ask(&entry, |reply| Command::UpdatePod(update, reply)).await
     }
 
-    /// Asks a container to end, kills it after `grace`, and returns when it has ended. The call is idempotent;
-    /// unknown ids are fine.
+    /// Asks a container to end, kills it after `grace`, and returns when it has ended. The call is
+    /// idempotent; unknown ids are fine.
     ///
     /// # Errors
     /// The container does not end even after it was killed.
@@ -278,7 +280,7 @@ impl Pods {
         if let Some(pod) = self.node.roster.pod(&container.view.pod_id) {
             recovered(&pod).await?;
             if container.view.state == ContainerState::Created {
-                // It may be starting now: the driver has published how that ended once it takes this up.
+                // It may be starting now. Once the driver takes this up, it has published the outcome.
                 self.ask_unless_gone(Some(pod), Command::TakeTurn).await?;
             }
         }
@@ -301,12 +303,12 @@ impl Pods {
         self.ask_unless_gone(pod, |reply| Command::RemoveContainer(id, reply)).await
     }
 
-    /// Finds a container by its id, or by a beginning of it that is no other's. All calls here take such ids.
+    /// Finds a container by its id, or by a unique beginning of it. All calls here accept such ids.
     pub fn container(&self, container_id: &str) -> Option<Arc<ContainerView>> {
         self.node.roster.container(container_id).map(|entry| entry.view)
     }
 
-    /// Listens to what happens to pods and containers from now on.
+    /// Listens to events of pods and containers from now on.
     pub fn events(&self) -> Events {
         self.node.roster.listen()
     }
@@ -380,7 +382,7 @@ impl Pods {
         }
     }
 
-    /// Asks the pod's driver; a pod that is gone, before or meanwhile, is as wanted.
+    /// Asks the pod's driver. A missing pod is no error.
     async fn ask_unless_gone(
         &self,
         pod: Option<PodEntry>,

@@ -10,8 +10,9 @@ use crate::command::Command;
 use crate::view::{ContainerState, PodState, PodView};
 
 impl Pods {
-    /// Ends all pods' VMs, since the node goes down: containers are asked to end and killed after `grace`, side by side, and then guests
-    /// write what they have of their disks. Pods stay on record as not ready, as the next daemon would find them.
+    /// Ends all pods' VMs because the node goes down. Containers are asked to end and killed after `grace`,
+    /// in parallel. Then guests write their pending data to their disks. Pods stay on record as not ready, as
+    /// the next daemon would find them.
     pub async fn power_off(&self, grace: Duration) {
         let pods = self.pods();
         let ready = pods.iter().filter(|pod| pod.state == PodState::Ready);

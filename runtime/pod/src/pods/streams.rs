@@ -25,12 +25,12 @@ impl Pods {
         timeout: Option<Duration>,
     ) -> Result<ExecOutput, PodError> {
         let exec = self.new_exec(container_id, ExecSpec { command, tty: false, stdin: false }).await?;
-        // Detached, so that a caller who goes away does not leave a command beyond its time-out.
+        // Detached: when the caller goes away, the time-out still ends the command.
         detached(exec.run(timeout)).await
     }
 
     /// Starts a command in a running container and returns its streams. The command goes on until its end is
-    /// waited for, or its client is said to have gone.
+    /// awaited, or its client is reported as gone.
     ///
     /// # Errors
     /// The container does not run, or the command cannot be started.
@@ -55,7 +55,7 @@ impl Pods {
     /// Connects to a TCP port inside the pod and carries bytes both ways, each way to its own end.
     ///
     /// # Errors
-    /// The pod does not run, or nobody answers on the port. A connection that breaks later is no error.
+    /// The pod does not run, or the port does not answer. A connection that breaks later is no error.
     pub async fn forward<C>(&self, pod_id: &str, port: u16, mut client: C) -> Result<(), PodError>
     where
         C: AsyncRead + AsyncWrite + Send + Unpin,

@@ -1,13 +1,14 @@
-//! A daemon's start on what an earlier one left: every pod on record is listed at once and given a driver, which
-//! recovers it beside all others (`driver/recover.rs`). Calls about a pod wait for its driver, and for no other.
+//! A daemon's start with the pods of an earlier one. Every pod on record is listed at once and given a
+//! driver. The driver recovers it in parallel with all others (`driver/recover.rs`). Calls about a pod wait
+//! for its driver only.
 //!
-//! A value that cannot be read keeps nobody else from being served. The value goes into quarantine, and:
+//! An unreadable value does not affect other pods or containers. The value goes into quarantine, and:
 //!
 //! ```text
 //!  a pod's record        its containers are strays, its VM and network are swept away
 //!  a pod's status        the pod is dead: its VM is killed, its containers have ended
-//!  a container's record  the container is removed from whatever guest has it
-//!  a container's status  the container is Unknown, until its guest says how it ended
+//!  a container's record  the container is removed from any guest with it
+//!  a container's status  the container is Unknown, until its guest reports how it ended
 //! ```
 
 mod sweep;
@@ -28,21 +29,21 @@ use crate::record::{
 };
 use crate::spans;
 
-/// Everything that is on record.
+/// All records.
 struct Found {
     pods: Vec<(PodRecord, PodStatus)>,
     containers: HashMap<String, Vec<ContainerOnRecord>>,
-    /// Containers whose pod is not on record, and what is left of containers and pods without a record.
+    /// Containers without a pod on record, and the remains of containers and pods without a record.
     strays: Vec<String>,
     stray_pods: Vec<String>,
-    /// Containers whose record cannot be read.
+    /// Containers with an unreadable record.
     lost: Vec<String>,
     /// Names of all values in quarantine.
     quarantined: Vec<String>,
 }
 
-/// Lists every pod on record. The pods' drivers recover them side by side, and what no record owns is swept away beside
-/// them, after this has returned.
+/// Lists every pod on record. After this has returned, the pods' drivers recover them in parallel, and
+/// ownerless objects are removed beside them.
 pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
     let store = node.records.store().clone();
     let found = blocking(node.records.pool(), "reading the pods' records", move || read(&store)).await?;
@@ -54,7 +55,7 @@ pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
         node.records.forget(Some(pod), &[]).await;
     }
     let known: HashSet<String> = found.pods.iter().map(|(record, _)| record.id.clone()).collect();
-    // Before the first new pod is made, which is on record only after its directories are there.
+    // Before the first new pod is created: it is on record only after its directories exist.
     let strays = sweep::find(node, &known);
     tokio::spawn(sweep::sweep(node.clone(), strays));
     let (mut containers, lost) = (found.containers, Arc::new(found.lost));
@@ -64,7 +65,7 @@ pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
         let pod = FoundPod::list(node.clone(), Arc::new(record), status, left);
         tokio::spawn(logged(span, pod.recover(lost.clone())));
     }
-    // Each pod that was listed has its leases.
+    // Each listed pod has its leases.
     let node = node.clone();
     tokio::spawn(async move {
         if let Err(error) = node.backends.images.users_are_known().await {
@@ -74,7 +75,7 @@ pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
     Ok(())
 }
 
-/// The values of one table by key, and the keys of those that were put into quarantine.
+/// The values of one table by key, and the keys of values newly in quarantine.
 struct Readable<T> {
     values: HashMap<String, T>,
     quarantined: HashMap<String, String>,

@@ -1,4 +1,4 @@
-//! Leftovers that no pod on record owns: VMMs, networks and disks whose record was never written, or is gone.
+//! Ownerless leftovers: VMMs, networks and disks without a record, or with a lost one.
 
 use std::collections::HashSet;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::error::chain_of;
 use crate::id::is_id;
 use crate::node::Node;
 
-/// Finds the directories of pods that are not on record, by their names.
+/// Finds the directories of pods without a record, by their names.
 pub(super) fn find(node: &Node, known: &HashSet<String>) -> HashSet<String> {
     let parents = [node.places.state_dirs(), node.places.run_dirs()];
     let entries = parents.iter().flat_map(|parent| fs::read_dir(parent).into_iter().flatten().flatten());
@@ -24,7 +24,7 @@ pub(super) fn find(node: &Node, known: &HashSet<String>) -> HashSet<String> {
         .collect()
 }
 
-/// Takes away what has such a directory: VMMs, networks, disks. Then plugins clean up after networks that nobody remembers.
+/// Removes the VMMs, networks and disks of such directories. Then plugins clean up after forgotten networks.
 pub(super) async fn sweep(node: Arc<Node>, strays: HashSet<String>) {
     for id in strays {
         match sweep_one(&node, &id).await {

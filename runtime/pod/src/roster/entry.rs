@@ -29,7 +29,7 @@ pub(crate) struct PodEntry {
 #[derive(Clone, Debug)]
 pub(crate) struct ContainerEntry {
     pub(crate) view: Arc<ContainerView>,
-    /// The first process, which exec takes its environment from.
+    /// The first process. Exec takes its environment from it.
     pub(crate) process: Arc<Process>,
     pub(crate) output: ContainerOutput,
     /// Whether the container has ended.

@@ -1,8 +1,7 @@
-//! Events of pods and containers, for whoever listens.
+//! Events of pods and containers, for listeners.
 //!
-//! An event is made where a change is published, so that whoever hears of it finds it in the lists. A
-//! listener that falls behind gets an error that says so; nothing is kept for it beyond
-//! [`WAITING_MAX`].
+//! An event is sent where a change is published, so its receiver finds the change in the lists. A slow
+//! listener gets an error; nothing is kept for it beyond [`WAITING_MAX`].
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use tokio::sync::broadcast;
 
 use crate::view::{ContainerState, ContainerView, PodState, PodView};
 
-/// Events that may wait for a listener: a burst of a hundred pods that start or end at once.
+/// Events waiting for a listener: a burst of a hundred pods starting or ending at once.
 const WAITING_MAX: usize = 1024;
 
 /// The kind of an event.
@@ -26,7 +25,7 @@ pub enum EventKind {
     Deleted,
 }
 
-/// Something that happened to a pod or to one of its containers.
+/// An event of a pod or of one of its containers.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// The container's id, or the pod's own.
@@ -35,7 +34,7 @@ pub struct Event {
     pub kind: EventKind,
     /// Nanoseconds since the epoch.
     pub at_ns: i64,
-    /// The pod after the event; a pod that is gone as it was last.
+    /// The pod after the event; for a removed pod, its last state.
     pub pod: Arc<PodView>,
     /// The pod's containers after the event, oldest first.
     pub containers: Vec<Arc<ContainerView>>,

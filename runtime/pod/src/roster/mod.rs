@@ -1,5 +1,5 @@
-//! The published pods and containers: the drivers write, everyone reads. Locks are held for moments only, never
-//! across an await.
+//! The published pods and containers: the drivers write, everyone reads. Locks are only held for moments,
+//! never across an await.
 
 mod entry;
 pub(crate) mod events;
@@ -19,7 +19,7 @@ use crate::plugins::Plugins;
 use crate::usage::Known;
 use crate::view::{ContainerView, PodState, PodView};
 
-/// Pods and containers as they are now, and the names that are taken.
+/// The current pods and containers, and the taken names.
 #[derive(Debug)]
 pub(crate) struct Roster {
     state: RwLock<State>,
@@ -34,7 +34,7 @@ struct State {
     names: HashMap<PodKey, Holder>,
 }
 
-/// The part of a spec by which two RunPodSandbox calls are the same.
+/// The part of a spec that identifies a RunPodSandbox call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PodKey {
     namespace: String,
@@ -54,7 +54,7 @@ impl PodKey {
     }
 }
 
-/// The pod that has a name.
+/// The pod with a name.
 #[derive(Debug)]
 struct Holder {
     id: String,
@@ -64,30 +64,31 @@ struct Holder {
     outcome: watch::Receiver<Outcome>,
 }
 
-/// The scratch disk that a new pod is to have.
+/// The scratch disk requested for a new pod.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scratch {
     pub(crate) bytes: u64,
-    /// Most that the disks of all pods of its handler come to.
+    /// Upper limit for the sum of the disks of all pods of its handler.
     pub(crate) sum_max: Option<u64>,
 }
 
 /// The outcome of reserving a name.
 #[derive(Debug)]
 pub(crate) enum Reservation {
-    /// The name was free: start the pod under this id, and report how that ended.
+    /// The name was free: start the pod under this id, and report the outcome.
     New(String, watch::Sender<Outcome>, watch::Receiver<Outcome>),
     /// An identical call came before: both have one outcome.
     Joined(watch::Receiver<Outcome>),
 }
 
 impl Roster {
-    /// An empty roster, of whose changes these plugins hear.
+    /// An empty roster. These plugins are notified of its changes.
     pub(crate) fn heard_by(plugins: Arc<dyn Plugins>) -> Roster {
         Roster { state: RwLock::default(), event_sender: EventSender::default(), plugins }
     }
 
-    /// Reserves the pod's name and room for its scratch disk, or joins an identical call. A new pod has the id that `id` returns.
+    /// Reserves the pod's name and room for its scratch disk, or joins an identical call. A new pod's id
+    /// comes from `id`.
     pub(crate) fn reserve(
         &self,
         spec: &PodSpec,
@@ -117,7 +118,7 @@ impl Roster {
         Ok(Reservation::New(id, sender, receiver))
     }
 
-    /// Takes the name for a pod that an earlier daemon made. Calls that ask for the same pod wait until it is recovered.
+    /// Takes the name for a pod of an earlier daemon. Calls for the same pod wait until it is recovered.
     pub(crate) fn hold(&self, id: &str, spec: &PodSpec, scratch_bytes: u64) -> watch::Sender<Outcome> {
         let (sender, outcome) = watch::channel(None);
         let holder = Holder { id: id.to_owned(), spec: spec.clone(), scratch_bytes, outcome };
@@ -176,13 +177,13 @@ impl Roster {
         }
     }
 
-    /// Listens to what happens from now on.
+    /// Listens to events from now on.
     pub(crate) fn listen(&self) -> Events {
         self.event_sender.listen()
     }
 
-    /// Sends the events of what has just been published, under the same lock, so that events come in the order
-    /// of the changes. A container whose pod is not listed yet is one that a starting daemon takes up.
+    /// Sends the events of the change just published, under the same lock, so events keep the order of the
+    /// changes. A container without a listed pod is one found by a starting daemon.
     fn send_events(
         &self,
         state: &State,
@@ -228,12 +229,12 @@ impl Roster {
         Some((pod, containers))
     }
 
-    /// Checks that no pod is meant by this id, rather than several.
+    /// Checks whether this id matches no pod. It is an error if it matches several.
     pub(crate) fn no_pod_meant(&self, id: &str) -> Result<(), PodError> {
         none_meant(&self.read().pods, "pod", id)
     }
 
-    /// Checks that no container is meant by this id, rather than several.
+    /// Checks whether this id matches no container. It is an error if it matches several.
     pub(crate) fn no_container_meant(&self, id: &str) -> Result<(), PodError> {
         none_meant(&self.read().containers, "container", id)
     }
@@ -245,7 +246,7 @@ impl Roster {
         all
     }
 
-    /// The pods whose drivers still recover them, oldest first.
+    /// The pods still being recovered by their drivers, oldest first.
     pub(crate) fn recovering(&self) -> Vec<Arc<PodView>> {
         let state = self.read();
         let waiting = state.pods.values().filter(|entry| !*entry.recovered.borrow());
@@ -266,7 +267,7 @@ impl Roster {
         of_pod.map(ContainerEntry::known).collect()
     }
 
-    /// The containers of each pod that has some, as [`Roster::known_of`] says them.
+    /// The containers of each pod with any, as in [`Roster::known_of`].
     pub(crate) fn known(&self) -> HashMap<String, Known> {
         let mut by_pod: HashMap<String, Known> = HashMap::new();
         for entry in self.read().containers.values() {
@@ -275,7 +276,7 @@ impl Roster {
         by_pod
     }
 
-    /// Ids of all pods on record, those included that start now.
+    /// Ids of all pods on record, including starting ones.
     pub(crate) fn pod_ids(&self) -> Vec<String> {
         let state = self.read();
         let ids: BTreeSet<&String> =
@@ -293,12 +294,12 @@ impl Roster {
 }
 
 impl State {
-    /// Whether the pod that holds a name takes what a running one does.
+    /// Whether the pod with a name uses as much as a running one.
     fn is_ready_or_starts(&self, id: &str) -> bool {
         self.pods.get(id).is_none_or(|pod| pod.view.state == PodState::Ready)
     }
 
-    /// Checks that there is room for another scratch disk.
+    /// Checks whether there is room for another scratch disk.
     fn room_for(&self, handler: &str, scratch: Scratch) -> Result<(), PodError> {
         let Some(sum_max) = scratch.sum_max else { return Ok(()) };
         let of_handler = self.names.values().filter(|holder| holder.spec.runtime_handler == handler);
@@ -340,7 +341,7 @@ fn by_id<'a, T>(entries: &'a BTreeMap<String, T>, id: &str) -> Option<&'a T> {
 
 fn beginning_with<'a, T>(entries: &'a BTreeMap<String, T>, id: &str) -> impl Iterator<Item = &'a T> {
     let from = entries.range::<str, _>((Bound::Included(id), Bound::Unbounded));
-    // The empty beginning is nobody's.
+    // The empty string matches nothing.
     from.take_while(move |(key, _)| !id.is_empty() && key.starts_with(id)).map(|(_, entry)| entry)
 }
 
