@@ -1,5 +1,5 @@
-//! Plugins of the node, as pods need them: they are asked before something is done to a pod or a container, and hear of it afterwards.
-//! The crate knows them by these traits alone.
+//! Plugins of the node, from the point of view of pods. They are asked before a pod or a container changes,
+//! and notified afterwards. This crate knows them only by these traits.
 
 use std::fmt::Debug;
 
@@ -17,44 +17,45 @@ pub struct PluginRefusal(pub String);
 /// The plugins of the node.
 #[async_trait]
 pub trait Plugins: Debug + Send + Sync {
-    /// Whether there is any. Where there is none, nobody asks for anything else.
+    /// Whether there is any plugin. Without one, the other methods are not called.
     fn hears(&self) -> bool;
 
-    /// Begins something that plugins are asked about. What it returns is kept until what was done is published, so that a plugin which
-    /// comes meanwhile finds it in the lists or is asked about it.
+    /// Begins a change with questions to plugins. The returned value is kept until the change is published.
+    /// So a plugin that registers meanwhile either finds it in the lists or is asked about it.
     fn begin(&self) -> Box<dyn Asking>;
 
-    /// Lets plugins hear of an event of a pod, or of a container of the pod. Runs under the lock of the lists, so that events come in the
-    /// order of the changes: it waits for nobody, and looks at no pod.
+    /// Notifies plugins of an event of a pod, or of a container of the pod. Runs under the lock of the lists,
+    /// so events keep the order of the changes. It never waits, and reads no pod.
     fn notice(&self, kind: EventKind, pod: &PodView, container: Option<&ContainerView>);
 
-    /// Lets plugins hear that a pod stops: its containers have ended, and its VM and network are there. Returns within a bounded time.
+    /// Notifies plugins of a pod's stop: its containers have ended, and its VM and network still exist.
+    /// Returns within a bounded time.
     async fn pod_stops(&self, pod: &PodView);
 }
 
-/// Something that plugins are asked about.
+/// A change that needs the plugins' consent.
 #[async_trait]
 pub trait Asking: Debug + Send + Sync {
-    /// Whether there is nobody to be asked.
+    /// Whether there is no plugin to ask.
     fn is_alone(&self) -> bool;
 
     /// Asks whether a pod may run. It is not listed yet.
     async fn run_pod(&self, pod: &PodView) -> Result<(), PluginRefusal>;
 
-    /// Asks how a container is to be made, which is not listed yet, and returns its spec.
+    /// Asks how to create a container, not listed yet, and returns its spec.
     async fn create_container(
         &self,
         pod: &PodView,
         container: &ContainerView,
     ) -> Result<ContainerSpec, PluginRefusal>;
 
-    /// Lets plugins hear that a container could not be made.
+    /// Notifies plugins of a container's failed creation.
     fn create_undone(&self, pod: &PodView, container: &ContainerView);
 
     /// Asks whether a container may be started.
     async fn start_container(&self, pod: &PodView, container: &ContainerView) -> Result<(), PluginRefusal>;
 
-    /// Asks how a container's limits are to be changed, and returns the change.
+    /// Asks how to change a container's limits, and returns the change.
     async fn update_container(
         &self,
         pod: &PodView,
@@ -62,10 +63,10 @@ pub trait Asking: Debug + Send + Sync {
         update: Resources,
     ) -> Result<Resources, PluginRefusal>;
 
-    /// Lets plugins hear that a container's limits were changed.
+    /// Notifies plugins of a container's changed limits.
     fn container_updated(&self, pod: &PodView, container: &ContainerView);
 
-    /// Asks whether what the pod may use may be changed.
+    /// Asks whether the pod's resources may be changed.
     async fn update_pod(
         &self,
         pod: &PodView,
@@ -73,7 +74,7 @@ pub trait Asking: Debug + Send + Sync {
         overhead: &Resources,
     ) -> Result<(), PluginRefusal>;
 
-    /// Lets plugins hear that what the pod may use was changed.
+    /// Notifies plugins of the pod's changed resources.
     fn pod_updated(&self, pod: &PodView);
 }
 

@@ -1,4 +1,4 @@
-//! All that the pods of this node share: places (paths), backends, records, handlers, and the roster.
+//! State shared by the pods of this node: places (paths), backends, records, handlers, and the roster.
 
 pub(crate) mod open;
 mod places;
@@ -66,8 +66,8 @@ impl Node {
     }
 }
 
-/// The rules for pods that are started, which may change while pods are served. A pod's size is by those at
-/// the moment of its request.
+/// The rules for new pods. They may change while pods are served. A pod's size follows the rules at the
+/// moment of its request.
 #[derive(Debug)]
 pub(crate) struct StartRules(RwLock<Arc<StartConfig>>);
 

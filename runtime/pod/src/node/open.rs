@@ -1,4 +1,4 @@
-//! From the daemon's configuration to what the pods share.
+//! Creates the pods' shared state from the daemon's configuration.
 
 use std::sync::Arc;
 
@@ -76,8 +76,9 @@ fn sockets(pools: &Pools) -> NodeSockets {
     }
 }
 
-/// The source of volumes. The node's mounts and directories are watched from now on: a daemon that began with the first
-/// volume could not if it had no descriptor left then, and would hold more after its first pod than before.
+/// The source of volumes. The node's mounts and directories are watched from now on. A watch started with the
+/// first volume could fail for lack of descriptors, and the daemon would hold more of them after its first
+/// pod than before.
 fn volumes(pools: &Pools, template: DiskTemplate) -> KubeletVolumes {
     let (mounts, directories) = (MountChanges::default(), Arc::<DirectoryChanges>::default());
     drop(mounts.follow());

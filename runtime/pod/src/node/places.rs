@@ -9,7 +9,7 @@ use crate::host::disk_image::DiskTemplate;
 use crate::installation::PartFiles;
 use crate::installed::InstalledFile;
 
-/// Paths; the part of the configuration that is plain data.
+/// Paths; the plain data of the configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
     pub(crate) dirs: DaemonDirs,
@@ -19,12 +19,12 @@ pub(crate) struct Places {
     pub(crate) scratch_template: DiskTemplate,
     /// Mount point of cgroup v2.
     pub(crate) cgroup_root: PathBuf,
-    /// The host's name servers, for pods that name none.
+    /// The host's name servers, for pods without their own.
     pub(crate) resolv_conf: PathBuf,
 }
 
 impl Places {
-    /// The files of which every VM is made.
+    /// The files common to all VMs.
     pub(crate) fn part_files(&self) -> PartFiles<'_> {
         PartFiles { vmm: &self.vmm_binary, kernels: &self.kernels, agent: &self.root_image }
     }

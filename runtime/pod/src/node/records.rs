@@ -13,36 +13,36 @@ use crate::blocking::within;
 use crate::error::{PodError, chain_of};
 use crate::record::{ContainerRecord, ContainerStatus, PodRecord, PodStatus};
 
-/// Threads that may wait for the records' disk. A store makes one transaction at a time.
+/// Threads for the records' disk. A store makes one transaction at a time.
 const THREADS: usize = 1;
 
-/// How long a change may take that must be on disk before something is done. Beyond, that is not done, and the change,
-/// which a disk that hangs may still make, is undone as every other step.
+/// How long a change may take if it must be on disk before the next step. After this time the step is not
+/// done. A hanging disk may still make the change, so it is undone like every other step.
 const PUT_WITHIN: Duration = Duration::from_secs(60);
 
-/// How long an outcome may take to be on disk before it is published all the same.
+/// How long saving an outcome may take before it is published anyway.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
-/// The pause between tries to write outcomes that the disk did not take: a disk is freed in minutes, and a daemon that
-/// is killed before the next try finds what has ended once more.
+/// The pause between attempts to write outcomes rejected by the disk. A disk is freed in minutes. If the
+/// daemon is killed before the next attempt, its successor discovers these ends again.
 const SETTLE_EVERY: Duration = Duration::from_secs(5);
 
-/// All that is kept on disk of pods and containers. Cheap to clone.
+/// All persistent data of pods and containers. Cheap to clone.
 ///
-/// There are two ways to write: what is about to be done is *put*, and an error keeps it from being done; an outcome is
-/// *settled*, and stands even where the disk is full or hangs: it is written as soon as the disk takes it.
+/// There are two ways to write. A planned change is *put*, and an error prevents it. An outcome is *settled*,
+/// and stands even if the disk is full or hangs: it is written as soon as the disk accepts it.
 #[derive(Clone, Debug)]
 pub(crate) struct Records {
     store: Store,
     pool: Pool,
     writer: Writer,
-    /// Whether a task tries to write settled outcomes.
+    /// Whether a task is trying to write settled outcomes.
     settling: Arc<AtomicBool>,
-    /// Names of the values in quarantine, as they were at the start: whoever asks waits for no disk.
+    /// Names of the values in quarantine, as of the start: reading them needs no disk.
     quarantined: Arc<OnceLock<Vec<String>>>,
-    /// Why the last commit failed; `None` after one that did not.
+    /// Why the last commit failed; `None` after a successful one.
     trouble: Arc<Mutex<Option<String>>>,
-    /// Whether a task looks if the disk takes changes again.
+    /// Whether a task is checking if the disk accepts changes again.
     probing: Arc<AtomicBool>,
 }
 
@@ -65,12 +65,12 @@ impl Records {
         &self.store
     }
 
-    /// The threads that may wait for the store.
+    /// The threads for the store.
     pub(crate) fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// Notes which values are in quarantine, once at the start.
+    /// Stores the names of the values in quarantine, once at the start.
     pub(crate) fn note_quarantined(&self, names: Vec<String>) {
         // A second start in one process finds the same.
         let _ = self.quarantined.set(names);
@@ -80,16 +80,16 @@ impl Records {
         self.quarantined.get().cloned().unwrap_or_default()
     }
 
-    /// Why the disk takes no changes, as its last commit ended. A commit without changes is tried again beside this call, one
-    /// at a time, so that a disk that was freed is seen though nothing is written.
+    /// Why the disk accepts no changes, according to the last commit. This call also starts an empty commit
+    /// in the background, one at a time, so a freed disk is noticed even if nothing is written.
     pub(crate) fn trouble(&self) -> Option<String> {
         let trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-        // A task that tries to write outcomes looks itself.
+        // A task writing outcomes checks by itself.
         let is_looked_at = self.settling.load(Ordering::Acquire);
         if !is_looked_at && !self.probing.swap(true, Ordering::AcqRel) {
             let records = self.clone();
             tokio::spawn(async move {
-                // The outcome is noted where every commit's is.
+                // Every commit notes its own outcome.
                 let _ = records.commit(PUT_WITHIN, Work::Probe).await;
                 records.probing.store(false, Ordering::Release);
             });
@@ -138,8 +138,8 @@ impl Records {
         self.put(batched(batch.put(Table::ContainerStatuses, &record.id, status))?).await
     }
 
-    /// Forgets a pod and these containers, all at once. A daemon that is killed before the disk takes that finds them
-    /// again, as ended.
+    /// Forgets a pod and these containers, all at once. If the daemon is killed before this is on disk, its
+    /// successor finds them again, as ended.
     pub(crate) async fn forget(&self, pod_id: Option<&str>, containers: &[String]) {
         let mut batch = Batch::new();
         for id in containers {
@@ -151,7 +151,8 @@ impl Records {
         self.settle(Ok(batch)).await;
     }
 
-    /// Writes an outcome, now or as soon as the disk takes it. While others wait for the disk, this one joins them.
+    /// Writes an outcome, now or as soon as the disk accepts it. If others already wait for the disk, this
+    /// one joins them.
     async fn settle(&self, batch: Result<Batch, StoreError>) {
         match batch {
             Ok(batch) => self.store.keep(batch),
@@ -170,7 +171,7 @@ impl Records {
         }
     }
 
-    /// Tries until the disk takes what was settled.
+    /// Retries until the disk accepts the settled outcomes.
     async fn settle_later(self) {
         loop {
             tokio::time::sleep(SETTLE_EVERY).await;
@@ -178,7 +179,7 @@ impl Records {
                 continue;
             }
             self.settling.store(false, Ordering::Release);
-            // What was settled during the try may have come too late for it.
+            // Outcomes settled during the attempt may have come too late for it.
             if self.store.has_kept() && !self.settling.swap(true, Ordering::AcqRel) {
                 continue;
             }

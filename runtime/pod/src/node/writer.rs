@@ -1,5 +1,5 @@
-//! The one that writes to the store: it takes all that waits into one transaction, so that a hundred pods that start at once on a
-//! slow disk wait for two of its syncs and not for a hundred.
+//! The only writer of the store. It puts all waiting changes into one transaction: a hundred pods starting at
+//! once on a slow disk wait for two of its syncs instead of a hundred.
 //!
 //! ```text
 //!   commit ──► waits ─┐
@@ -17,16 +17,16 @@ use tokio::sync::oneshot;
 use crate::blocking::blocking;
 use crate::error::PodError;
 
-/// The work that a failed commit was part of.
+/// The description of this work in errors.
 pub(super) const DOING: &str = "writing down how far it is";
 
-/// What is to be on disk.
+/// Work for the disk.
 #[derive(Debug)]
 pub(super) enum Work {
     Changes(Batch),
-    /// What the store keeps.
+    /// The changes kept by the store.
     Kept,
-    /// Nothing: whether the disk takes a transaction is to be known.
+    /// Nothing: just checks whether the disk accepts a transaction.
     Probe,
 }
 
@@ -67,8 +67,8 @@ impl Writer {
         }
     }
 
-    /// Returns once the work is on disk, and whether the disk took something for it. A call that is dropped before its transaction
-    /// begins has changed nothing.
+    /// Returns once the work is on disk, and whether the disk accepted something for it. If the call is
+    /// dropped before its transaction begins, nothing has changed.
     pub(super) async fn write(&self, work: Work) -> Result<bool, PodError> {
         let (answer, answered) = oneshot::channel();
         let work = match work {
@@ -99,7 +99,7 @@ impl Writer {
                 Err(error) => (queue.waiting.drain(..).map(|one| one.answer).collect(), Err(error)),
             };
             for answer in answers {
-                // Whoever waits no longer has undone it, or does.
+                // If the caller has gone, it has undone the change, or is about to.
                 let _ = answer.send(outcome.clone());
             }
             if queue.waiting.is_empty() {
@@ -109,12 +109,12 @@ impl Writer {
         }
     }
 
-    /// Writes all that waits now. Returns who is to be answered, and what. Blocks on the disk.
+    /// Writes all waiting changes. Returns the waiting callers and their answer. Blocks on the disk.
     fn write_all(&self) -> (Vec<Answer>, Result<bool, PodError>) {
         let waiting = std::mem::take(&mut self.lock().waiting);
         let (mut batches, mut answers, mut probes) = (Vec::new(), Vec::new(), false);
         for Waiting { work, answer } in waiting {
-            // Whoever waits no longer has undone it, or does.
+            // If the caller has gone, it has undone the change, or is about to.
             if answer.is_closed() {
                 continue;
             }

@@ -1,9 +1,9 @@
-//! Everything that is plugged into a pod's VM for its containers: images in pmem slots, disks of the host and of volumes in
-//! block slots.
+//! The devices plugged into a pod's VM for its containers: images in pmem slots, disks of the host and of
+//! volumes in block slots.
 //!
-//! [`Plugs`] alone knows what is in which slot and who uses it; `slots.rs` is its table, without effects. A
-//! daemon that comes back fills the table from the records and compares it with what the VMM says. Whether a
-//! container may be made is not decided here.
+//! Only [`Plugs`] knows the content of each slot and its users; `slots.rs` is its table, without effects. A
+//! restarted daemon fills the table from the records and compares it with the VMM's answer. Whether a
+//! container may be created is not decided here.
 
 mod slots;
 
@@ -31,16 +31,17 @@ const OPENED_WITHIN: Duration = Duration::from_secs(30);
 pub(crate) struct Plugs {
     images: SlotTable,
     disks: SlotTable,
-    /// Slots with disks of the pod's volumes. The driver knows which volume has which slot.
+    /// Slots with disks of the pod's volumes. The driver knows each volume's slot.
     volumes: BTreeSet<Slot>,
-    /// Leases on the images in the slots, also on those that nobody uses. An image that the VM has and no record names, after
-    /// a daemon was killed, has none: its files go with its removal, and the VM keeps what it has mapped.
+    /// Leases on the images in the slots, including unused ones. An image left in the VM without a record,
+    /// after a daemon was killed, has no lease: its files go with its removal, and the VM keeps its mapped
+    /// pages.
     leases: BTreeMap<Slot, ImageLease>,
-    /// Whether the tables have all that the VMM has filled.
+    /// Whether the tables list every slot filled in the VMM.
     is_compared: bool,
 }
 
-/// The slots that one container uses.
+/// The slots used by one container.
 #[derive(Clone, Debug)]
 pub(crate) struct ContainerPlugs {
     /// The slot of the container's own image.
@@ -61,7 +62,7 @@ impl ContainerPlugs {
 }
 
 impl Plugs {
-    /// The devices of a VM in which nothing is plugged yet.
+    /// The devices of a VM with nothing plugged yet.
     pub(crate) fn new() -> Plugs {
         Plugs {
             images: SlotTable::images(),
@@ -72,7 +73,7 @@ impl Plugs {
         }
     }
 
-    /// Plugs what the container needs and is not plugged yet, and counts it as a user: all or nothing.
+    /// Plugs the container's missing devices, and counts it as a user: all or nothing.
     pub(crate) async fn plug(
         &mut self,
         live: &Live,
@@ -122,26 +123,26 @@ impl Plugs {
         Ok(())
     }
 
-    /// Bytes of all images in the VM, also of those that nobody uses.
+    /// Bytes of all images in the VM, including unused ones.
     pub(crate) fn image_bytes(&self) -> u64 {
         self.images.bytes()
     }
 
-    /// Bytes of all images in the VM once those of this container are in as well.
+    /// Bytes of all images in the VM including this container's.
     pub(crate) fn image_bytes_with(
         &self,
         backends: &Backends,
         image: &FoundImage,
         spec: &ContainerSpec,
     ) -> u64 {
-        // A volume's image that is not there keeps the container from being made, later.
+        // A missing volume image makes the container's creation fail later.
         let volumes: Vec<FoundImage> =
             spec.image_mounts().filter_map(|(_, mount)| backends.find_image(&mount.image).ok()).collect();
         let all = std::iter::once(image).chain(&volumes);
         self.images.bytes_with(all.map(|image| (image.id.as_str(), image.bytes)))
     }
 
-    /// Takes leases for the images that a container on record has in its VM, whether the VM is found again or not.
+    /// Takes leases for the images of a container on record, whether its VM is found again or not.
     pub(crate) fn lease_again(&mut self, backends: &Backends, record: &ContainerRecord) {
         let volumes = record.image_volumes.iter().map(|volume| (volume.slot, &volume.image_id));
         for (slot, image_id) in std::iter::once((record.slot, &record.image_id)).chain(volumes) {
@@ -169,8 +170,8 @@ impl Plugs {
         }
     }
 
-    /// Counts the container as a user no more, and unplugs disks that nobody uses, and images that were removed. The agent
-    /// has let go of them; where it has not, they stay until a slot is needed, or the pod goes.
+    /// Removes the container as a user, and unplugs unused disks and removed images. The agent has released
+    /// them. If it has not, they stay until a slot is needed, or the pod goes.
     pub(crate) async fn release(
         &mut self,
         live: Option<&Live>,
@@ -189,10 +190,10 @@ impl Plugs {
         }
     }
 
-    /// Compares the table with what the VMM has filled. A device that the table lacks, left by a create
-    /// that was killed or failed, counts as plugged and unused; returned are slots that the VMM lacks.
+    /// Compares the table with the slots filled in the VMM. An extra device there, left by a killed or failed
+    /// creation, counts as plugged and unused. Returns the slots missing in the VMM.
     pub(crate) async fn compare(&mut self, live: &Live) -> Result<Vec<Slot>, PodError> {
-        // Where the VM does not answer, the next plug asks again first.
+        // If the VM does not answer, the next plug asks again first.
         self.is_compared = false;
         let filled = live.call("asking the VM for its filled slots", live.vm.filled_slots()).await?;
         self.is_compared = true;
@@ -256,7 +257,7 @@ impl Plugs {
             let opening =
                 async { backends.images.open(&image.id).await.map_err(|error| error.during(doing.as_str())) };
             let OpenedImage { device, lease } = within(OPENED_WITHIN, &doing, opening).await?;
-            // Before the plug, which may be done and not be heard of.
+            // Before the plug: it may succeed although its answer is lost.
             self.leases.insert(slot, lease);
             if let Err(error) = self.fill(live, "plugging the image", slot, device).await {
                 if self.is_compared && !self.images.is_filled(slot) {
@@ -293,7 +294,7 @@ impl Plugs {
             );
             return Err(PodError::new(PodErrorKind::FailedPrecondition, text));
         }
-        // What could not be unplugged with its last container, or is of no record.
+        // Disks left from their last container's failed unplug, or without a record.
         self.unplug_unused_disks(live).await?;
         let key = HostDisk::key(disk.number, writable);
         let claim = self.disks.find(&key).ok_or_else(|| {
@@ -309,8 +310,8 @@ impl Plugs {
         Ok(Disk { number, key, slot })
     }
 
-    /// Fills an empty slot. After a failure the VMM is asked what it has: it may have done the work and not
-    /// been heard.
+    /// Fills an empty slot. After a failure the VMM is asked for its slots: it may have done the work
+    /// although its answer was lost.
     async fn fill(
         &mut self,
         live: &Live,
@@ -327,8 +328,8 @@ impl Plugs {
         plugged
     }
 
-    /// Empties a slot. After a failure the VMM is asked what it has, as in [`fill`](Self::fill): a slot that is empty
-    /// already it refuses to empty again.
+    /// Empties a slot. After a failure the VMM is asked for its slots, as in [`fill`](Self::fill): it refuses
+    /// to empty an already empty slot.
     async fn empty(&mut self, live: &Live, doing: &str, slot: Slot) -> Result<(), PodError> {
         if let Err(error) = live.call(doing, live.vm.unplug(slot)).await {
             match self.compare(live).await {
@@ -342,7 +343,7 @@ impl Plugs {
         Ok(())
     }
 
-    /// Nobody can ask for such an image again, and its files take room for as long as it is plugged.
+    /// Such an image can never be requested again, and its files take space while it is plugged.
     async fn unplug_removed_images(&mut self, live: &Live, backends: &Backends) {
         for (slot, image_id) in self.images.unused_with_names() {
             if backends.images.is_listed(&image_id) {

@@ -1,9 +1,8 @@
 //! The devices in a VM's slots, and how many containers use each.
 //!
-//! Pure. An image that nobody uses stays plugged, so that a container which is made again starts
-//! faster; such an image makes room only when all slots are taken. A disk that nobody uses is to be unplugged.
-//! A slot may be filled with a device that no record names, left by a daemon that was killed: nobody uses that
-//! device, and its slot is emptied before the next use.
+//! Pure. An unused image stays plugged, so a recreated container starts faster. Such an image makes room only
+//! when all slots are taken. An unused disk is to be unplugged. A slot may be filled with a device without a
+//! record, left by a killed daemon: it has no users, and its slot is emptied before the next use.
 
 use std::collections::BTreeMap;
 
@@ -18,21 +17,21 @@ pub(crate) struct SlotTable {
 
 #[derive(Clone, Debug)]
 struct Held {
-    /// The device's name; `None` for a device that no record names.
+    /// The device's name; `None` for a device without a record.
     device: Option<String>,
     users: usize,
-    /// Bytes of the guest's address space that the device takes, as far as known.
+    /// Bytes of the guest's address space taken by the device, as far as known.
     bytes: u64,
 }
 
-/// Where a device goes, and what to do for it first.
+/// A device's slot, and the necessary preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// The device is plugged into this slot.
     Plugged(Slot),
     /// Plug it into this empty slot.
     Plug(Slot),
-    /// Unplug what nobody uses from this slot, then plug it.
+    /// Unplug the unused device from this slot, then plug it.
     Replace(Slot),
 }
 
@@ -60,7 +59,7 @@ impl SlotTable {
         self.slots.len()
     }
 
-    /// Slots with a device that nobody uses and whose name is known, each with the name.
+    /// Slots with an unused device of known name, each with the name.
     pub(crate) fn unused_with_names(&self) -> Vec<(Slot, String)> {
         let unused = self.held.iter().filter(|(_, held)| held.users == 0);
         unused.filter_map(|(slot, held)| Some((*slot, held.device.clone()?))).collect()
@@ -71,12 +70,12 @@ impl SlotTable {
         self.held.contains_key(&slot)
     }
 
-    /// Slots with a device that nobody uses.
+    /// Slots with an unused device.
     pub(crate) fn unused(&self) -> Vec<Slot> {
         self.held.iter().filter(|(_, held)| held.users == 0).map(|(slot, _)| *slot).collect()
     }
 
-    /// Whether somebody uses the device.
+    /// Whether the device has a user.
     pub(crate) fn is_used(&self, device: &str) -> bool {
         self.held.values().any(|held| held.users > 0 && held.device.as_deref() == Some(device))
     }
@@ -90,12 +89,12 @@ impl SlotTable {
             return Some(Claim::Plug(slot));
         }
         let mut unused = self.held.iter().filter(|(_, held)| held.users == 0);
-        // A device without a name helps nobody, an image that nobody uses may be asked for again.
+        // A nameless device is useless, but an unused image may be requested again.
         let nameless = unused.clone().find(|(_, held)| held.device.is_none());
         nameless.or_else(|| unused.next()).map(|(slot, _)| Claim::Replace(*slot))
     }
 
-    /// Counts one more user of the device, which is in `slot` now.
+    /// Counts one more user of the device, now in `slot`.
     pub(crate) fn hold(&mut self, slot: Slot, device: &str) {
         let held = self.held.entry(slot).or_insert_with(|| Held {
             device: Some(device.to_owned()),
@@ -113,13 +112,13 @@ impl SlotTable {
         }
     }
 
-    /// Bytes of all devices together, also of those that nobody uses.
+    /// Bytes of all devices together, including unused ones.
     pub(crate) fn bytes(&self) -> u64 {
         self.held.values().map(|held| held.bytes).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of all devices once these are in as well, each with its name and size, in this order. A device that finds
-    /// no slot does not count.
+    /// Bytes of all devices after adding these, each with its name and size, in this order. A device without
+    /// a free slot does not count.
     pub(crate) fn bytes_with<'a>(&self, devices: impl IntoIterator<Item = (&'a str, u64)>) -> u64 {
         let mut table = self.clone();
         for (device, bytes) in devices {
@@ -142,18 +141,18 @@ impl SlotTable {
         }
     }
 
-    /// Notes that the slot is empty now.
+    /// Notes the slot as empty.
     pub(crate) fn emptied(&mut self, slot: Slot) {
         self.held.remove(&slot);
     }
 
-    /// Compares the table with the slots that the VMM has filled, and takes the sizes on that it says. A filled slot
-    /// that the table has empty holds an unnamed device from now on; returned are the slots that the table has filled
-    /// and the VMM has not.
+    /// Compares the table with the slots filled in the VMM, and stores the sizes from its answer. An extra
+    /// filled slot there holds an unnamed device from now on. Returns the slots filled in the table but not
+    /// in the VMM.
     pub(crate) fn compare(&mut self, filled: &[FilledSlot]) -> Vec<Slot> {
         for filled in filled.iter().filter(|filled| self.slots.contains(&filled.slot)) {
             let held = self.held.entry(filled.slot).or_insert(Held { device: None, users: 0, bytes: 0 });
-            // A VMM of an earlier version says nothing.
+            // A VMM of an earlier version does not report it.
             held.bytes = held.bytes.max(filled.bytes);
         }
         let is_filled = |slot: &Slot| filled.iter().any(|filled| filled.slot == *slot);
