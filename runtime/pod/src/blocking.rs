@@ -1,5 +1,5 @@
-//! Blocking work, beside the async threads: a pool of threads for each thing that may hang. The records' is in
-//! `node/records.rs`, the images' are in their crate.
+//! Blocking work, beside the async threads: a pool of threads for each thing with a risk of hanging. The
+//! records' pool is in `node/records.rs`, the images' pools are in their crate.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use runtime_blocking::{Pool, PoolError};
 
 use crate::error::{PodError, PodErrorKind};
 
-/// Threads that may wait for the files of pods on the state's disk: scratch disks, VMMs' logs, images to be opened.
+/// Threads for pods' files on the state's disk: scratch disks, VMMs' logs, images to be opened.
 const STATE_THREADS: usize = 32;
 
-/// Threads that may wait for logs. Each log has one at most.
+/// Threads for logs. Each log uses at most one.
 const LOG_THREADS: usize = 128;
 
-/// Threads that may read `/proc` and cgroups, which are on no disk.
+/// Threads for reading `/proc` and cgroups, which are on no disk.
 const KERNEL_THREADS: usize = 32;
 
-/// Threads that may wait for files that pods name and for files of the node. A path on a server that is gone keeps
-/// its thread for as long.
+/// Threads for files named by pods and for files of the node. A path on an unreachable server keeps its
+/// thread.
 const PATH_THREADS: usize = 64;
 
 /// The pools of a node's pods.
@@ -65,8 +65,8 @@ where
     }
 }
 
-/// Runs blocking work as [`blocking`] does, and gives its answer up after `bound`: a file system that hangs keeps the
-/// thread, and not the pod.
+/// Runs blocking work as [`blocking`] does, but waits at most `bound`. A hanging file system keeps the
+/// thread, not the pod.
 pub(crate) async fn blocking_within<T, E>(
     bound: Duration,
     pool: &Pool,
@@ -80,7 +80,7 @@ where
     within(bound, doing, blocking(pool, doing, work)).await
 }
 
-/// Gives a call up after `bound`; `doing` is the text of that failure.
+/// Gives up on a call after `bound`; `doing` is the text of this failure.
 pub(crate) async fn within<T>(
     bound: Duration,
     doing: &str,
@@ -92,8 +92,8 @@ pub(crate) async fn within<T>(
     })
 }
 
-/// Blocking work on the async thread itself, for a test that must go the same way again: threads take turns as they
-/// like, and each turn costs more than the work.
+/// Blocking work on the async thread itself, for tests with a reproducible order. Threads take turns in no
+/// fixed order, and each turn costs more than the work.
 #[cfg(test)]
 pub(crate) mod in_place {
     use std::cell::Cell;

@@ -1,5 +1,5 @@
-//! The host's boot. A process id and a start time name a process of one boot only: after the next one they may be
-//! somebody else's.
+//! The host's boot. A process id and a start time identify a process within one boot only. After the next
+//! boot they may belong to another process.
 
 use std::sync::OnceLock;
 

@@ -1,11 +1,11 @@
-//! The id that a file of the installation has from its build: two files with one id are the same build, whatever their
-//! names and times are. The module reads a few bytes of each file, and never writes.
+//! The id of an installed file's build. Two files with one id are the same build, whatever their names and
+//! times are. The module reads a few bytes of each file, and never writes.
 //!
 //! | file | id |
 //! |---|---|
-//! | an ELF program or kernel | its GNU build id, which the linker makes from the content |
-//! | an EROFS image | its UUID, which `guest-image/root/build.sh` makes from the agent |
-//! | any other, or without such an id | its size and its time of change, so that a copy is another build |
+//! | an ELF program or kernel | its GNU build id, made from the content by the linker |
+//! | an EROFS image | its UUID, made from the agent by `guest-image/root/build.sh` |
+//! | any other, or without such an id | its size and modification time, so a copy counts as another build |
 
 use std::fs::File;
 use std::io;
@@ -25,10 +25,10 @@ const MAGIC: [u8; 4] = 0xe0f5_e1e2_u32.to_le_bytes();
 /// Place of the UUID's 16 bytes in a superblock (`struct erofs_super_block`, fs/erofs/erofs_fs.h).
 const UUID: usize = 48;
 
-/// Longest GNU build id that is taken, in bytes: linkers make 8, 16 or 20.
+/// Longest accepted GNU build id, in bytes: linkers make 8, 16 or 20.
 const BUILD_ID_BYTES_MAX: usize = 64;
 
-/// Returns the id of the build that the file is of.
+/// Returns the id of the file's build.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -37,7 +37,7 @@ pub(crate) fn of(file: &File) -> io::Result<String> {
     if let Some(uuid) = erofs_uuid(file)? {
         return Ok(hex::encode(uuid));
     }
-    // A file that is no ELF, or a damaged one, has no build id, and is no error.
+    // A file without ELF format, or a damaged one, has no build id. This is no error.
     if let Some(id) = elf_build_id(&ReadCache::new(file)) {
         return Ok(id);
     }
@@ -84,7 +84,7 @@ mod tests {
         of(&File::open(path).unwrap()).unwrap()
     }
 
-    /// An image of which nothing but the superblock is there.
+    /// An image with only its superblock.
     fn image(uuid: u8) -> Vec<u8> {
         let mut bytes = vec![0; 4096];
         bytes[1024..1028].copy_from_slice(&MAGIC);
@@ -150,7 +150,8 @@ mod tests {
     fn a_file_without_an_id_is_known_by_its_size_and_time() {
         let dir = tempfile::tempdir().unwrap();
         let mut seen = Vec::new();
-        // A short file, an image without a UUID, an ELF file cut short, and a note whose length leads beyond the file.
+        // A short file, an image without a UUID, a truncated ELF file, and a note with a length beyond the
+        // file.
         let cut = program(&[1; 20])[..80].to_vec();
         let mut long = program(&[1; 20]);
         long[120 + 4..120 + 8].copy_from_slice(&u32::MAX.to_le_bytes());

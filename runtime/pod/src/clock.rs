@@ -17,7 +17,7 @@ pub(crate) fn new_id() -> String {
     hex::encode(rand::random::<[u8; 32]>())
 }
 
-/// Ids for a test that must go the same way again: recovery, for one, takes pods in the order of their ids.
+/// Ids for reproducible tests. Recovery, for example, handles pods in the order of their ids.
 #[cfg(test)]
 pub(crate) mod repeatable {
     use std::cell::RefCell;

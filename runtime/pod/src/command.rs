@@ -8,23 +8,23 @@ use tracing::Span;
 use crate::error::PodError;
 use crate::plugins::Asking;
 
-/// The way of an answer. A caller that is gone does not stop the work.
+/// The channel for an answer. If the caller has gone, the work still goes on.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, PodError>>;
 
 /// A request on its way to a driver.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) command: Command,
-    /// The spans of the call that asks: the driver's work belongs to them, also where the caller goes away.
+    /// The spans of the requesting call. The driver's work belongs to them, even after the caller has gone.
     pub(crate) call: Carried,
-    /// The span of the wait for a driver that is busy; the driver ends it.
+    /// The span of waiting for a busy driver; the driver ends it.
     pub(crate) waiting: Span,
 }
 
-/// A container that is to be made.
+/// A container to be created.
 #[derive(Debug)]
 pub(crate) struct NewContainerSpec {
-    /// The container's id, where somebody knows it already.
+    /// The container's id, if already known.
     pub(crate) id: Option<String>,
     pub(crate) spec: ContainerSpec,
     /// Kept until the container is published.
@@ -38,7 +38,7 @@ pub(crate) enum Command {
     CreateContainer(Box<NewContainerSpec>, Reply<String>),
     /// Lets a created container's program run.
     StartContainer(String, Reply<()>),
-    /// Changes nothing: the answer says that all that was asked before is done.
+    /// Changes nothing. The answer means all earlier requests are done.
     TakeTurn(Reply<()>),
     /// Changes a container's limits.
     UpdateContainer(String, Box<Resources>, Reply<()>),

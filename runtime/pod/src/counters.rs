@@ -1,5 +1,5 @@
-//! Events of pods and containers, counted for those who watch the node. The counters begin with the daemon, and nothing
-//! here decides anything.
+//! Events of pods and containers, counted for the node's metrics. The counters begin with the daemon, and
+//! nothing here decides anything.
 
 use std::sync::LazyLock;
 
@@ -46,14 +46,14 @@ impl Origin {
     }
 }
 
-/// The fate of a template that was wanted.
+/// The outcome for a requested template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateOutcome {
     /// A VM was booted and saved.
     Built,
     /// The template was read from the disk.
     Loaded,
-    /// The template was on the disk, and not as it had been written.
+    /// The template was on the disk, but damaged.
     Unfit,
     /// The template could not be made.
     Failed,
@@ -73,7 +73,7 @@ impl TemplateOutcome {
     }
 }
 
-/// How it may end that a daemon looks for the VM of a pod that was ready.
+/// Possible outcomes of a daemon's search for a ready pod's VM.
 const RECOVERIES: [&str; 3] = ["found", "lost", "rebooted"];
 
 static PHASES: LazyLock<HistogramVec> = LazyLock::new(|| {
@@ -167,7 +167,7 @@ static RECLAIMED: LazyLock<IntCounter> = LazyLock::new(|| {
     .expect(ONCE)
 });
 
-/// Counts what a guest gave back of its cached files.
+/// Counts the bytes of cached files given back by a guest.
 pub(crate) fn guest_cache_reclaimed(bytes: u64) {
     RECLAIMED.inc_by(bytes);
 }
@@ -179,17 +179,17 @@ pub(crate) fn pod_started(phases: &[Phase]) {
     }
 }
 
-/// Counts a VM that was started for a pod.
+/// Counts a VM started for a pod.
 pub(crate) fn pod_started_from(origin: Origin) {
     VM_STARTS.with_label_values(&[origin.label()]).inc();
 }
 
-/// Counts a template that was wanted.
+/// Counts a requested template.
 pub(crate) fn template(outcome: TemplateOutcome) {
     TEMPLATES.with_label_values(&[outcome.label()]).inc();
 }
 
-/// Notes how many VMMs without a guest and how many VMs wait for pods.
+/// Sets the numbers of pooled VMMs without a guest and of pooled VMs.
 pub(crate) fn spares_waiting(vmms: usize, vms: usize) {
     for (gauge, count) in [(&SPARE_VMMS_WAITING, vmms), (&SPARE_VMS_WAITING, vms)] {
         gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
@@ -201,7 +201,7 @@ pub(crate) fn spare_networks_waiting(count: usize) {
     SPARE_NETWORKS_WAITING.set(i64::try_from(count).unwrap_or(i64::MAX));
 }
 
-/// Counts a pod that could not be started.
+/// Counts a pod's failed start.
 pub(crate) fn pod_start_failed() {
     FAILED_STARTS.inc();
 }
@@ -211,13 +211,13 @@ pub(crate) fn container_exited(reason: ExitReason) {
     EXITS.with_label_values(&[reason.name()]).inc();
 }
 
-/// Counts a VM that ended without having been asked.
+/// Counts an unexpected end of a VM.
 pub(crate) fn vm_lost() {
     VMS_LOST.inc();
 }
 
-/// Counts a pod that was ready when an earlier daemon ended. A VM does not outlive the node's boot, so that one of an
-/// earlier boot is not lost by any fault.
+/// Counts a pod that was ready when an earlier daemon ended. A VM ends with the node's boot, so a VM of an
+/// earlier boot is not lost by a fault.
 pub(crate) fn pod_recovered(found: bool, vmm: Option<VmmProcess>) {
     let boot = vmm.and_then(|vmm| vmm.boot);
     let outcome = match found {
@@ -235,9 +235,9 @@ pub(crate) enum SocketOutcome {
     Connected,
     /// The node's socket took no connection.
     Refused,
-    /// Nobody let the program have it.
+    /// The program had no permission.
     Unauthorized,
-    /// There is no connector.
+    /// The connector failed.
     Failed,
 }
 
@@ -274,12 +274,12 @@ pub(crate) fn host_socket_connection(outcome: SocketOutcome) {
     SOCKET_CONNECTIONS.with_label_values(&[outcome.name()]).inc();
 }
 
-/// Counts a pod without some of the settings that plugins left for it.
+/// Counts a pod started without some of its plugins' settings.
 pub(crate) fn settings_passed_by() {
     SETTINGS_PASSED_BY.inc();
 }
 
-/// Makes the counters known with their zeros: an alert on an increase needs the value before the first.
+/// Initialises the counters to zero: an alert on an increase needs the value before the first one.
 pub(crate) fn register() {
     LazyLock::force(&FAILED_STARTS);
     LazyLock::force(&VMS_LOST);

@@ -7,17 +7,17 @@ use proto_vmm::{DeviceKind, DeviceStats};
 pub struct DeviceCounts {
     /// The kind, as `net`.
     pub device: &'static str,
-    /// Requests and rings of guests that made no sense.
+    /// Invalid requests and rings of guests.
     pub faults: u64,
-    /// Frames for guests that were lost, since they did not fit a guest's buffers.
+    /// Lost frames for guests, because they did not fit a guest's buffers.
     pub dropped_received: u64,
-    /// Frames of guests that were lost: they made no sense, or a tap refused them.
+    /// Lost frames of guests: they were invalid, or a tap refused them.
     pub dropped_sent: u64,
-    /// Requests that wait or are being carried out, as the guests' rings have it.
+    /// Requests waiting or in progress, according to the guests' rings.
     pub queued: u64,
 }
 
-/// One for each kind, also for one without a device. Guests may choose some of the numbers, so that sums stop at the largest one.
+/// One entry for each kind, even without a device. Guests may choose some of the numbers, so sums saturate.
 pub(crate) fn by_kind(devices: &[DeviceStats]) -> Vec<DeviceCounts> {
     let of = |kind: DeviceKind| {
         let sum = |of: fn(&DeviceStats) -> u64| {

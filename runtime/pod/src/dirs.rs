@@ -1,4 +1,5 @@
-//! The two directories of a daemon, and the paths of each pod below them. Nothing here decides when one is made or removed.
+//! The two directories of a daemon, and the paths of each pod below them. Nothing here decides when one is
+//! made or removed.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,7 @@ use runtime_fail_points::{Point, pass};
 
 use crate::host::{logs, scratch, shared_dir};
 
-/// Digits of a pod's id that name its run directory: 96 bits, as good as unique.
+/// Digits of a pod's id in the name of its run directory: 96 bits, as good as unique.
 const RUN_NAME_DIGITS: usize = 24;
 
 /// A daemon's directories.
@@ -49,17 +50,17 @@ impl DaemonDirs {
         self.pod_run_dir(id).join(shared_dir::NAME)
     }
 
-    /// The files that the pod's VMM writes to.
+    /// The directory for the log files of the pod's VMM.
     pub(crate) fn pod_logs_dir(&self, id: &str) -> PathBuf {
         self.pod_shared_dir(id).join(shared_dir::LOGS)
     }
 
-    /// The console of a pod's guest whose VMM is of an earlier release.
+    /// The console of a pod's guest, if its VMM is of an earlier release.
     pub(crate) fn former_console(&self, id: &str) -> PathBuf {
         self.pod_run_dir(id).join(logs::CONSOLE)
     }
 
-    /// The socket that the pod's VMM is controlled by.
+    /// The control socket of the pod's VMM.
     pub(crate) fn control_socket(&self, id: &str) -> PathBuf {
         self.pod_run_dir(id).join("control.sock")
     }
@@ -68,18 +69,18 @@ impl DaemonDirs {
         self.pod_state_dir(id).join(scratch::DISK)
     }
 
-    /// The file of a container's acknowledgements, in memory like the guest's buffers: a disk that is full, frozen or
-    /// read-only holds up no output.
+    /// The file of a container's acknowledgements, in memory like the guest's buffers. A full, frozen or
+    /// read-only disk does not block output.
     pub(crate) fn acks_path(&self, pod_id: &str, container_id: &str) -> PathBuf {
         self.pod_run_dir(pod_id).join(format!("{container_id}{ACKS}"))
     }
 
-    /// The place where the first versions had that file.
+    /// The file's place in the first versions.
     pub(crate) fn former_acks_path(&self, pod_id: &str, container_id: &str) -> PathBuf {
         self.pod_state_dir(pod_id).join(format!("{container_id}{ACKS}"))
     }
 
-    /// The directory of templates that VMs start from.
+    /// The directory of VM templates.
     pub(crate) fn templates_dir(&self) -> PathBuf {
         self.state_dir.join("templates")
     }
@@ -89,7 +90,7 @@ impl DaemonDirs {
         self.state_dir.join(logs::ENDED)
     }
 
-    /// Removes the run directory, with what is mounted in it; keeps the logs. A missing one is no error.
+    /// Removes the run directory with its mounts; keeps the logs. A missing one is no error.
     pub(crate) fn remove_run_dir(&self, id: &str) -> std::io::Result<()> {
         logs::keep_files(&self.pod_logs_dir(id), &self.pod_state_dir(id));
         logs::keep_console(&self.former_console(id), &self.pod_state_dir(id));
@@ -109,7 +110,7 @@ impl DaemonDirs {
 /// The end of the name of a container's acknowledgements.
 pub(crate) const ACKS: &str = ".acks";
 
-/// The run directory's name of a pod, or of what was one.
+/// The name of a current or former pod's run directory.
 pub(crate) fn run_name(id: &str) -> &str {
     id.get(..RUN_NAME_DIGITS).unwrap_or(id)
 }

@@ -29,14 +29,14 @@ pub enum PodErrorKind {
     Internal,
 }
 
-/// A failure. The text says what was being done ("booting the VM", "creating the container"); the
-/// cause is its source and not in the text. Cheap to clone: callers that joined get the same one.
+/// A failure. The text names the current work ("booting the VM", "creating the container"). The cause is its
+/// source and not in the text. Cheap to clone: callers that joined get the same one.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct PodError {
     kind: PodErrorKind,
     message: String,
-    /// Why the agent refused, where callers act on that.
+    /// The agent's reason for its refusal, if callers act on it.
     reason: Option<FailureReason>,
     #[source]
     source: Option<Arc<dyn Error + Send + Sync>>,
@@ -73,12 +73,12 @@ impl PodError {
         self
     }
 
-    /// Why the agent refused, where callers act on that.
+    /// The agent's reason for its refusal, if callers act on it.
     pub(crate) fn reason(&self) -> Option<FailureReason> {
         self.reason
     }
 
-    /// Why the program could not be executed, where that is the cause.
+    /// Why the program could not be executed, if this is the cause.
     pub fn start_failure(&self) -> Option<StartFailure> {
         match self.reason? {
             FailureReason::Start(failure) => Some(failure),

@@ -1,12 +1,13 @@
-//! Compares what pods' VMs were started from with what is installed. An upgrade of the node leaves running VMs as they are,
-//! so pods of an older VMM, kernel or agent must be found to be drained away. `build_id.rs` reads what a file is.
+//! Compares the files of running pods' VMs with the installed ones. An upgrade of the node leaves running VMs
+//! as they are. Pods with an older VMM, kernel or agent must be found, so they can be drained. `build_id.rs`
+//! identifies a file's build.
 //!
 //! ```text
-//!  daemon's start: files kept open ──► pod's start: builds of those files, releases as the parts say ──► record
-//!  asked:          files as they are named now ───────────────► compared ◄──────────────────────────────┘
+//!  daemon's start: files kept open ──► pod's start: builds of those files, releases of the parts ──► record
+//!  on request:     files now under these names ───────────────► compared ◄──────────────────────────┘
 //! ```
 //!
-//! A pod on record without versions is of a release that did not write them down: all its parts count as outdated.
+//! A pod on record without versions is of an early release: all its parts count as outdated.
 
 use std::path::Path;
 
@@ -18,7 +19,7 @@ use crate::installed::InstalledFile;
 use crate::versions::{Part, VmVersions};
 use crate::view::PodView;
 
-/// Builds of the parts' files; `None` for a file that cannot be read.
+/// Builds of the parts' files; `None` for an unreadable file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Builds {
     pub(crate) vmm: Option<String>,
@@ -36,12 +37,12 @@ pub(crate) struct PartFiles<'a> {
 }
 
 impl PartFiles<'_> {
-    /// Builds that pods are started from now. May wait for the disk.
+    /// Builds for new pods. May wait for the disk.
     pub(crate) fn builds(&self) -> Builds {
         self.each(InstalledFile::build)
     }
 
-    /// Looks at what is installed now. May wait for the disk.
+    /// Reads the currently installed builds. May wait for the disk.
     pub(crate) fn look(&self) -> Installed {
         let builds = self.each(|file| read(file.name()).or_else(|| file.build()));
         Installed { restart_needed: builds != self.builds(), builds }
@@ -67,7 +68,7 @@ impl Builds {
         build.as_deref()
     }
 
-    /// The builds that a part may be of: each kernel is one.
+    /// The valid builds of a part: each kernel is one.
     fn part(&self, part: Part) -> impl Iterator<Item = &str> {
         let (one, other) = match part {
             Part::Vmm => (&self.vmm, &None),
@@ -78,28 +79,28 @@ impl Builds {
     }
 }
 
-/// The build of the file that has this name now.
+/// The build of the file now under this name.
 fn read(path: &Path) -> Option<String> {
     build_id::of(&std::fs::File::open(path).ok()?).ok()
 }
 
-/// The installation as it is on the disk now.
+/// The installation currently on the disk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Installed {
     builds: Builds,
-    /// Whether the daemon still starts pods from files that have been replaced: until it is restarted, new pods are
+    /// Whether the daemon still starts pods from replaced files. Until it is restarted, new pods are
     /// outdated, too.
     pub restart_needed: bool,
 }
 
 impl Installed {
-    /// Parts of the pod's VM that are not the installed ones, or not known to be; none for a pod without a VM.
+    /// Outdated parts of the pod's VM, including parts of unknown version; none for a pod without a VM.
     pub fn outdated(&self, pod: &PodView) -> Vec<Part> {
         let parts = Part::ALL.into_iter().filter(|_| pod.vmm_pid.is_some());
         parts.filter(|part| !self.has(*part, pod.versions.as_ref())).collect()
     }
 
-    /// Whether the installed part is the one of these versions.
+    /// Whether the installed part matches these versions.
     pub fn has(&self, part: Part, versions: Option<&VmVersions>) -> bool {
         let build = versions.and_then(|versions| versions.part(part).build.as_deref());
         build.is_some_and(|build| self.builds.part(part).any(|installed| installed == build))
@@ -187,7 +188,7 @@ mod tests {
         let changed = Part::ALL.into_iter().filter(|part| builds(&before, *part) != builds(&after, *part));
         assert_eq!(changed.collect::<Vec<_>>(), [Part::Kernel]);
         assert_eq!(files.builds(), before.builds, "pods are started from what the daemon keeps");
-        // In the middle of an upgrade, or after a removal, what the daemon has is all there is.
+        // In the middle of an upgrade, or after a removal, the daemon's own files are the only ones.
         for name in ["vmm", "kernel", "full-kernel", "agent"] {
             std::fs::remove_file(dir.path().join(name)).unwrap();
         }

@@ -1,6 +1,6 @@
-//! Files of the installation: the VMM's program and what a guest boots from. An upgrade or a removal of the package replaces
-//! them while the daemon runs, file by file. A daemon that keeps its files open starts every pod from those that it was
-//! installed with, until it is restarted itself.
+//! Files of the installation: the VMM's program and the guest's boot files. An upgrade or a removal of the
+//! package replaces them while the daemon runs, file by file. A daemon keeps its files open, so it starts
+//! every pod from its own installation until it is restarted itself.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,11 +15,11 @@ use crate::build_id;
 #[derive(Clone, Debug)]
 pub struct InstalledFile {
     path: PathBuf,
-    /// `None` for a file that is looked up anew each time.
+    /// `None` for a file opened by its path each time.
     kept: Option<Arc<Kept>>,
 }
 
-/// A file that is open as long as the daemon runs.
+/// A file kept open as long as the daemon runs.
 #[derive(Debug)]
 struct Kept {
     file: File,
@@ -43,12 +43,12 @@ impl InstalledFile {
         &self.path
     }
 
-    /// Whether the file stays the one that it is.
+    /// Whether the file is kept open, and so never changes.
     pub(crate) fn is_kept(&self) -> bool {
         self.kept.is_some()
     }
 
-    /// The build of the file that pods are started from, as `build_id.rs` has it; `None` where it cannot be read.
+    /// The build of the file for new pods, from `build_id.rs`; `None` if it cannot be read.
     pub(crate) fn build(&self) -> Option<String> {
         match &self.kept {
             Some(kept) => kept.build.clone(),
@@ -56,9 +56,9 @@ impl InstalledFile {
         }
     }
 
-    /// A path that leads to the file now, in this process and in a child that has not executed another program yet: the
-    /// file's own while it has it, else that of the descriptor. The kernel opens the latter anew, so positions are not
-    /// shared (proc_pid_fd(5)). Looks at the file's directory.
+    /// A path to the file, valid in this process and in a child before its exec. It is the file's own path
+    /// while this still leads to the file, else the descriptor's. The kernel opens the latter again, so
+    /// positions are not shared (proc_pid_fd(5)). Reads the file's directory.
     pub(crate) fn path(&self) -> PathBuf {
         let Some(kept) = &self.kept else { return self.path.clone() };
         let file = |file: fs::Metadata| (file.dev(), file.ino());
@@ -70,7 +70,7 @@ impl InstalledFile {
     }
 }
 
-/// A file that is looked up each time, and need not be there yet.
+/// A file opened by its path each time. It need not exist yet.
 impl From<PathBuf> for InstalledFile {
     fn from(path: PathBuf) -> Self {
         InstalledFile { path, kept: None }

@@ -1,14 +1,13 @@
-//! The journal of a change: its steps in the order in which they were begun, undone in reverse.
+//! The journal of a change: its steps in the order of their beginnings, undone in reverse.
 //!
-//! The maker notes each step before it begins, since a step that fails may have been made in
-//! part. Where a later step fails, the journal is drained. A step's undo may be repeated, and works where the
-//! step was never begun.
+//! The caller notes each step before it begins, because a failed step may be partly done. If a later step
+//! fails, the journal is drained. A step's undo may be repeated, and works even if the step was never begun.
 
 use async_trait::async_trait;
 
 use crate::error::PodError;
 
-/// Steps that can be undone.
+/// Undoable steps.
 #[derive(Debug)]
 pub(crate) struct Journal<S>(Vec<S>);
 
@@ -23,13 +22,13 @@ impl<S> Journal<S> {
         Journal(Vec::new())
     }
 
-    /// Notes a step that is about to begin.
+    /// Notes a step about to begin.
     pub(crate) fn note(&mut self, step: S) {
         self.0.push(step);
     }
 
-    /// Undoes all steps, the last one first, and returns what could not be undone. A failure does not keep
-    /// the others from being tried.
+    /// Undoes all steps, the last one first, and returns the failures. A failure does not prevent the other
+    /// undos.
     pub(crate) async fn drain(self, undoer: &mut impl Undo<S>) -> Vec<PodError> {
         let mut left = Vec::new();
         for step in self.0.into_iter().rev() {
@@ -40,8 +39,8 @@ impl<S> Journal<S> {
         left
     }
 
-    /// Undoes the steps, the last one first, up to the first that cannot be undone: what was made before it
-    /// stays as it is, for a later call to try again.
+    /// Undoes the steps, the last one first, up to the first failure. Earlier steps stay as they are, for a
+    /// later retry.
     pub(crate) async fn drain_until_failure(self, undoer: &mut impl Undo<S>) -> Result<(), PodError> {
         for step in self.0.into_iter().rev() {
             undoer.undo(step).await?;
@@ -51,7 +50,7 @@ impl<S> Journal<S> {
 }
 
 impl<S, const N: usize> From<[S; N]> for Journal<S> {
-    /// The journal of a change that was made whole, or of one of which nobody knows how far it came.
+    /// The journal of a completed change, or of one with unknown progress.
     fn from(steps: [S; N]) -> Journal<S> {
         Journal(steps.into())
     }

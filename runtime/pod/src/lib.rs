@@ -1,8 +1,8 @@
 //! Pods: one driver task each.
 //!
-//! [`Pods`] is the handle that the gRPC edge and the command line hold; its file says where to read on.
-//! This crate decides what happens to a pod and in which order. CRI types and the parsing of what a guest sent
-//! do not belong here.
+//! [`Pods`] is the handle held by the gRPC edge and the command line; its file says where to read on. This
+//! crate decides what happens to a pod and in which order. CRI types and the parsing of a guest's messages do
+//! not belong here.
 
 #![forbid(unsafe_code)]
 

@@ -11,10 +11,11 @@ use crate::error::{PodError, PodErrorKind};
 use crate::usage::Meter;
 use crate::vm_end;
 
-/// How long a call that failed waits for the VM's end, which may be its cause.
+/// How long a failed call waits for the VM's end as its possible cause.
 const END_WITHIN: Duration = Duration::from_millis(200);
 
-/// How long a VMM may take to end, asked and then killed. A process that takes longer hangs in the node's kernel.
+/// How long a VMM may take to end, asked and then killed. A process that takes longer hangs in the node's
+/// kernel.
 pub(crate) const ENDED_WITHIN: Duration = Duration::from_secs(30);
 
 /// A running VM and its agent.
@@ -32,10 +33,10 @@ impl Live {
         Live { vm, agent, meter: Arc::default(), given_up: Arc::default() }
     }
 
-    /// Ends the VM of a guest that hangs. All that the VM takes along is reported with this reason.
+    /// Ends the VM of a hanging guest. Everything lost with the VM is reported with this reason.
     pub(crate) async fn give_up(&self, why: String) -> Result<(), PodError> {
         tracing::warn!(vmm_pid = self.vm.pid(), why, "a VM is given up");
-        // Whoever gives up a second time does so for what the first reason brought about.
+        // A second reason would only be a consequence of the first.
         let _ = self.given_up.set(why);
         end(&*self.vm).await
     }
@@ -48,7 +49,7 @@ impl Live {
         }
     }
 
-    /// Runs a call to the agent or the VMM; a call that the VM's end leaves hanging ends with the VM.
+    /// Runs a call to the agent or the VMM. If the VM ends meanwhile, the call ends with it.
     pub(crate) async fn call<T>(
         &self,
         doing: &str,
@@ -67,7 +68,7 @@ impl Live {
         }
     }
 
-    /// A call that failed because the VM ended says so: that is the cause a person looks for.
+    /// If a call failed because the VM ended, its error says so: this is the useful cause.
     async fn blame(&self, doing: &str, error: BackendError) -> PodError {
         if error.kind() != BackendErrorKind::Unreachable {
             return error.during(doing);
@@ -82,8 +83,8 @@ impl Live {
     }
 }
 
-/// Number of the VM's disks that wait for room on the node, as it changes; without a VM it never does. A number that is
-/// not 0 counts as a change.
+/// Number of the VM's disks waiting for free space on the node, as it changes; without a VM it never does. A
+/// non-zero number counts as a change.
 pub(crate) fn full_disks(live: Option<&Live>) -> watch::Receiver<u32> {
     let mut disks = live.map_or_else(|| watch::channel(0).1, |live| live.vm.full_disks());
     if *disks.borrow() > 0 {

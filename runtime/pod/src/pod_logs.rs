@@ -1,5 +1,5 @@
-//! The logs of pods, present and removed, found without a daemon: by the directories alone. Where they are and how long
-//! they are kept is the business of `host/logs.rs`.
+//! The logs of pods, present and removed, found without a daemon: by the directories alone. Their place and
+//! lifetime are decided in `host/logs.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,10 +31,10 @@ pub struct ConsolePath {
 /// Why there are no logs to show.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodLogsError {
-    /// No pod, present or kept, has this name or an id that begins so.
+    /// No present or removed pod has this name or this beginning of its id.
     #[error("no pod has the id or the name {0:?}, and the logs of none that was removed are kept")]
     Unknown(String),
-    /// More than one present pod has.
+    /// More than one present pod matches.
     #[error("{sought:?} means more than one pod: {}", pods.join(", "))]
     Ambiguous {
         /// The name or the beginning of an id.
@@ -45,8 +45,9 @@ pub enum PodLogsError {
 }
 
 impl PodLogs {
-    /// Finds the pod with this name, alone or with its namespace before it ("default/web"), or this beginning of its id. A
-    /// present pod comes before removed ones, and of those the one that was removed last.
+    /// Finds the pod with this name, alone or with its namespace before it ("default/web"), or with this
+    /// beginning of its id. A present pod takes precedence over removed ones. Of these, the last one removed
+    /// does.
     ///
     /// # Errors
     /// There is none, or more than one is present.

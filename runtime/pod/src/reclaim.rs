@@ -1,8 +1,9 @@
-//! The task that asks guests for memory which only caches files, while the node is short of it.
+//! The task that asks guests for cached memory while the node is short of it.
 //!
-//! Files that a pod of another runtime has read lie in the node's own page cache, of which the node's kernel takes what it needs. A guest
-//! has its files in its RAM, which the node's kernel can neither see into nor reclaim without swap; so the guest is asked. The guest gives
-//! back half of what it caches each time, and its balloon reports the pages as free.
+//! Files read by a pod of another runtime lie in the node's own page cache, and the node's kernel reclaims
+//! them as needed. A guest has its files in its RAM. The node's kernel can neither see into it nor reclaim it
+//! without swap, so the guest is asked. The guest gives back half of its cache each time, and its balloon
+//! reports the pages as free.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -13,13 +14,13 @@ use crate::live::Live;
 use crate::node::Node;
 use crate::shortage;
 
-/// Between two looks at the node's memory, which is how long the kernel's average of stalls is.
+/// Interval between two checks of the node's memory, equal to the period of the kernel's average of stalls.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// How long a guest may take to give back what it caches, before the next is asked.
+/// How long a guest may take to give back cached memory, before the next is asked.
 const GIVEN_BACK_WITHIN: Duration = Duration::from_secs(5);
 
-/// Begins the task, which works as long as there is a node.
+/// Starts the task. It ends with the node.
 pub(crate) fn begin(node: &Arc<Node>) {
     tokio::spawn(run(Arc::downgrade(node)));
 }
@@ -40,7 +41,7 @@ async fn run(node: Weak<Node>) {
     }
 }
 
-/// Asks one guest after another for as long as memory `is_short`. A guest that does not answer keeps what it has.
+/// Asks one guest after another while memory `is_short`. An unresponsive guest keeps its cache.
 pub(crate) async fn from_guests(node: &Node, is_short: impl Fn() -> bool) {
     for id in node.roster.pod_ids() {
         let Some(live) = node.roster.pod(&id).and_then(|entry| entry.live) else { continue };
@@ -59,7 +60,7 @@ async fn from_guest(id: &str, live: &Live) -> u64 {
             tracing::debug!(id, bytes, "a guest gave back what it cached");
             bytes
         }
-        // Also an agent of an earlier build, which does not know the call.
+        // Also an agent of an earlier build without this call.
         Err(error) => {
             tracing::debug!(id, error = error.chain(), "a guest keeps what it caches");
             0

@@ -1,4 +1,4 @@
-//! Pods and containers as they are kept on disk: records, which never change, and statuses.
+//! Pods and containers in their persistent form: immutable records, and statuses.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use crate::versions::VmVersions;
 use crate::view::Phase;
 use crate::volumes;
 
-/// A pod as it was asked for, and the sizes that its VM is built for.
+/// A requested pod, and its VM's sizes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct PodRecord {
     pub(crate) id: String,
@@ -29,7 +29,7 @@ pub(crate) struct PodRecord {
     pub(crate) created_at_ns: i64,
 }
 
-/// How far a pod is.
+/// A pod's progress.
 ///
 /// ```text
 ///  Starting ──── all phases done ───► Ready ── its VM dies ──► Dead
@@ -40,7 +40,7 @@ pub(crate) struct PodRecord {
 ///     ▼                                 ▼
 ///  (no record)                       Stopped ── remove ──► (no record)
 ///
-///  Where something cannot be undone the pod stays in Undoing or Stopping, with `unclean` saying what;
+///  If an undo fails, the pod stays in Undoing or Stopping, with the reason in `unclean`;
 ///  stop, remove and the daemon's next start try again.
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,29 +65,31 @@ pub(crate) struct PodStatus {
     /// Versions of the VM's parts. Records of the first releases do not have them.
     #[serde(default)]
     pub(crate) versions: Option<VmVersions>,
-    /// Whether the guest may keep volumes itself: its agent can, and the handler allows it. Pods of earlier versions do not.
+    /// Whether the guest may keep volumes itself: its agent can, and the handler allows it. Pods of earlier
+    /// versions cannot.
     #[serde(default)]
     pub(crate) guest_volumes: bool,
-    /// Where the pod's volumes in memory lie, by their directories on the node.
+    /// The places of the pod's memory volumes, by their directories on the node.
     #[serde(default)]
     pub(crate) memory_volumes: BTreeMap<PathBuf, MemoryPlace>,
-    /// Whether the guest may have volumes on disks of its own: its VMM has slots for them, its agent can, and the handler allows
-    /// it. Pods of earlier versions do not.
+    /// Whether the guest may have volumes on disks of its own: its VMM has slots for them, its agent can, and
+    /// the handler allows it. Pods of earlier versions cannot.
     #[serde(default)]
     pub(crate) disk_volumes: bool,
-    /// Whether programs of the pod may reach sockets of the node: its VMM and its agent can, and the handler named sockets when
-    /// the pod was started. Pods of earlier versions do not.
+    /// Whether programs of the pod may reach sockets of the node: its VMM and its agent can, and the handler
+    /// named sockets at the pod's start. Pods of earlier versions cannot.
     #[serde(default)]
     pub(crate) host_sockets: bool,
-    /// Whether the agent takes compiled filters of system calls. Agents of earlier versions compile rules themselves.
+    /// Whether the agent accepts compiled filters of system calls. Agents of earlier versions compile rules
+    /// themselves.
     #[serde(default)]
     pub(crate) syscall_filters: bool,
-    /// Where the pod's volumes on disk lie, by their directories on the node.
+    /// The places of the pod's disk volumes, by their directories on the node.
     #[serde(default)]
     pub(crate) volume_disks: BTreeMap<PathBuf, DiskPlace>,
     #[serde(flatten)]
     pub(crate) capacity: CapacityStatus,
-    /// Why the pod is not ready, where nobody asked for that.
+    /// Why the pod is not ready, if this was not requested.
     pub(crate) message: Option<String>,
     pub(crate) unclean: Option<String>,
     /// See [`crate::view::PodView::settings_passed_by`].
@@ -124,7 +126,7 @@ impl PodStatus {
 pub(crate) enum MemoryPlace {
     /// The guest's own memory.
     Guest,
-    /// The node, whose files the guest reaches.
+    /// The node; the guest reaches its files.
     Node,
 }
 
@@ -134,19 +136,19 @@ pub(crate) enum MemoryPlace {
 pub(crate) enum DiskPlace {
     /// A disk of the VM's, in this slot.
     Guest(Slot),
-    /// The node, whose files the guest reaches.
+    /// The node; the guest reaches its files.
     Node,
 }
 
 /// A pod's limits, and the size of its VM.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CapacityStatus {
-    /// The pod's limits, where an update has changed the spec's.
+    /// The pod's limits, if an update has changed the spec's.
     #[serde(default)]
     pub(crate) resources: Option<Resources>,
     #[serde(default)]
     pub(crate) overhead: Option<Resources>,
-    /// The size that the VM was last asked to have, where it is not the one that the VM booted with.
+    /// The last size requested of the VM, if it differs from its size at boot.
     #[serde(default)]
     pub(crate) size: Option<VmSize>,
 }
@@ -157,8 +159,8 @@ pub(crate) struct VmmProcess {
     pub(crate) pid: u32,
     /// Clock ticks since the host's boot: field 22 of `/proc/<pid>/stat`.
     pub(crate) start_time: u64,
-    /// The boot that the process is of. Records of the first versions do not say: such a process is nobody's until
-    /// it is found by its socket.
+    /// The process's boot. Records of the first versions do not have it: such a process has no owner until it
+    /// is found by its socket.
     #[serde(default)]
     pub(crate) boot: Option<BootId>,
 }
@@ -170,7 +172,7 @@ impl VmmProcess {
     }
 }
 
-/// A container as it was asked for, with its image's configuration of that time.
+/// A requested container, with its image's configuration at that time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ContainerRecord {
     pub(crate) id: String,
@@ -183,16 +185,16 @@ pub(crate) struct ContainerRecord {
     pub(crate) image: ImageConfig,
     /// The slot of the container's image.
     pub(crate) slot: Slot,
-    /// Images that the container mounts beside its own.
+    /// Images mounted by the container beside its own.
     #[serde(default)]
     pub(crate) image_volumes: Vec<ImageVolume>,
-    /// Block devices of the host that the container has.
+    /// Block devices of the host given to the container.
     #[serde(default)]
     pub(crate) disks: Vec<Disk>,
-    /// Mounts whose volumes the guest keeps itself.
+    /// Mounts of volumes kept by the guest itself.
     #[serde(default)]
     pub(crate) guest_volumes: Vec<GuestVolume>,
-    /// Sockets of the node that the container reaches.
+    /// Sockets of the node available to the container.
     #[serde(default)]
     pub(crate) host_sockets: Vec<HostSocket>,
     pub(crate) log_path: Option<PathBuf>,
@@ -206,10 +208,11 @@ pub(crate) struct GuestVolume {
     pub(crate) number: usize,
     /// The volume's directory on the node, or the place of a part of one.
     pub(crate) directory: PathBuf,
-    /// Memory that a copy of a published volume took when it was first sent; 0 for a volume in memory.
+    /// Memory taken by a copy of a published volume when it was first sent; 0 for a volume in memory.
     #[serde(default)]
     pub(crate) copied_bytes: u64,
-    /// Whether it is a copy of a part of a published volume, which is the container's own and never changes.
+    /// Whether it is a copy of a part of a published volume. Such a copy is the container's own and never
+    /// changes.
     #[serde(default)]
     pub(crate) part: bool,
     /// Whether it is a copy of a published volume.
@@ -247,16 +250,16 @@ impl GuestVolume {
     }
 }
 
-/// A socket of the node that a container reaches.
+/// A socket of the node available to a container.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct HostSocket {
     /// The number of the mount.
     pub(crate) number: usize,
-    /// The socket's path in the mount; `None` where the mount is the socket.
+    /// The socket's path in the mount; `None` if the mount is the socket.
     pub(crate) sub_path: Option<PathBuf>,
     /// The socket on the node.
     pub(crate) path: PathBuf,
-    /// The secret by which the guest names the socket, in hex.
+    /// The guest's secret for naming the socket, in hex.
     #[serde(with = "token_in_hex")]
     pub(crate) token: SocketToken,
 }
@@ -296,7 +299,7 @@ pub(crate) struct Disk {
     pub(crate) slot: Slot,
 }
 
-/// How far a container is.
+/// A container's progress.
 ///
 /// ```text
 ///  Creating ── built ──► Created ── start ──► Starting ── released ──► Running ── ended ──► Exited
@@ -304,7 +307,7 @@ pub(crate) struct Disk {
 ///     ▼                                          └── StartError, 128; ContainerCannotRun ─────┤
 ///  (no record)                    the pod's VM ends, in any stage: 137 ──────────────────────┘
 ///
-///  A daemon that dies in Starting leaves it open whether the program runs: Unknown, until it is stopped.
+///  If the daemon dies in Starting, it is open whether the program runs: Unknown, until it is stopped.
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -352,8 +355,8 @@ impl ContainerStatus {
     }
 }
 
-/// Reads an exit reason. A container that is not exited has none: null, or an empty name in a status of the
-/// first versions.
+/// Reads an exit reason. A container not yet exited has none: null, or an empty name in a status of the first
+/// versions.
 fn reason_or_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<ExitReason>, D::Error> {
     match Option::<String>::deserialize(deserializer)? {
         Some(name) if !name.is_empty() => name.parse().map(Some).map_err(serde::de::Error::custom),

@@ -1,6 +1,6 @@
-//! The guest's root image as VMs have it: one copy in memory for all of them, gathered in large pages where the node has them. A guest
-//! maps 2 MiB of it at its first touch, and not 4 KiB; a page of it that was reclaimed is no read of a disk that may hang; and its
-//! memory is the daemon's own, and not the first pod's that touched it. Blocking work.
+//! The guest's root image for VMs: one copy in memory for all of them, in large pages if the node has them. A
+//! guest maps 2 MiB of it at its first access, instead of 4 KiB. Its pages never need reads from a disk that
+//! may hang. Its memory is charged to the daemon, not to the first pod that touched it. Blocking work.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -10,10 +10,10 @@ use std::sync::{Mutex, PoisonError};
 use crate::host::{file_data, memory_file};
 use crate::installed::InstalledFile;
 
-/// Largest image that is copied, in bytes; ours has eight MiB. VMs map the file of a larger one.
+/// Largest copied image, in bytes; ours has eight MiB. VMs map the file of a larger one.
 const COPIED_MAX: u64 = 128 << 20;
 
-/// The image's copy, once a VM has asked for it.
+/// The image's copy, once a VM has requested it.
 #[derive(Debug, Default)]
 pub(crate) struct RootImage(Mutex<Option<Copied>>);
 
@@ -44,7 +44,7 @@ impl Identity {
 }
 
 impl RootImage {
-    /// The image of the installation as it is now, to be mapped and read. VMs that have an earlier one keep it.
+    /// The currently installed image, for mapping and reading. VMs with an earlier one keep it.
     pub(crate) fn open(&self, installed: &InstalledFile) -> io::Result<File> {
         let file = File::open(installed.path())?;
         let of = Identity::of(&file.metadata()?);

@@ -1,14 +1,15 @@
-//! Whether the node is short of memory: then nothing is made that nobody uses yet, and guests give back what they only cache.
+//! Whether the node is short of memory. If so, no spares are made, and guests give back cached memory.
 
 use std::fs;
 
-/// Share of the time in which something waited for memory, in percent over ten seconds, from which memory is short.
+/// Threshold of memory shortage: percentage of time stalled on memory, over ten seconds.
 const STALLED_PERCENT: f64 = 5.0;
 
-/// Least part of the node's memory that is to be had without reclaim of what is in use.
+/// Divisor of the node's memory: memory is short if less than this part, one sixteenth, is available without
+/// reclaiming memory in use.
 const AVAILABLE_PART: u64 = 16;
 
-/// Whether memory is short. A kernel that does not say is taken to have enough.
+/// Whether memory is short. If the kernel gives no answer, it counts as enough.
 pub(crate) fn is_short() -> bool {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
     stalls(&read("/proc/pressure/memory")) || is_used_up(&read("/proc/meminfo"))

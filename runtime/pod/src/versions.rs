@@ -1,12 +1,13 @@
-//! Versions of what a pod's VM is started from, as they are on record and published. `installation.rs` compares them with
-//! what is installed.
+//! Versions of the files of a pod's VM, as recorded and published. `installation.rs` compares them with the
+//! installed ones.
 
 use serde::{Deserialize, Serialize};
 
-/// Longest release that is kept, in bytes: as long as a kernel's may be (`__NEW_UTS_LEN`, include/uapi/linux/utsname.h).
+/// Longest release kept, in bytes: as long as a kernel's may be (`__NEW_UTS_LEN`,
+/// include/uapi/linux/utsname.h).
 const RELEASE_BYTES_MAX: usize = 64;
 
-/// A part of a VM that an upgrade replaces.
+/// A part of a VM replaced by an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The program `podvisor-vmm`.
@@ -35,10 +36,11 @@ impl Part {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PartVersion {
-    /// Release as the part itself says: Podvisor's, or for the kernel Linux's. At most 64 bytes, graphic ASCII; empty where
-    /// the part does not say. The kernel's and the agent's come from a guest before it runs anything else.
+    /// Release as reported by the part: Podvisor's, or for the kernel Linux's. At most 64 bytes, graphic
+    /// ASCII; empty without a report. The kernel's and the agent's come from a guest before it runs anything
+    /// else.
     pub release: String,
-    /// Id of the build of the part's file; `None` where the file could not be read.
+    /// Id of the build of the part's file; `None` if the file could not be read.
     pub build: Option<String>,
 }
 
@@ -65,7 +67,7 @@ impl VmVersions {
     }
 }
 
-/// A release, as a part says it, in the form in which it is kept.
+/// A release reported by a part, in its stored form.
 pub(crate) fn release(said: &str) -> String {
     said.chars().filter(char::is_ascii_graphic).take(RELEASE_BYTES_MAX).collect()
 }

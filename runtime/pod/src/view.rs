@@ -37,29 +37,30 @@ pub struct PodView {
     pub ips: Vec<IpAddr>,
     /// The network namespace on the host, while the pod has one.
     pub netns: Option<PathBuf>,
-    /// The VM's size, and who gets what of it.
+    /// The VM's size, and its distribution among containers.
     pub ledger: Ledger,
-    /// The limit of the pod as it is now.
+    /// The pod's current limit.
     pub resources: Option<Resources>,
-    /// The pod's overhead as it is now.
+    /// The pod's current overhead.
     pub overhead: Option<Resources>,
     /// Process id of the pod's VMM, while there is one.
     pub vmm_pid: Option<u32>,
-    /// Versions of the pod's VM; `None` where an earlier release has started it, which did not write them down.
+    /// Versions of the pod's VM; `None` for a VM of an early release. Such releases did not record them.
     pub versions: Option<VmVersions>,
-    /// Why the pod is not ready, where it was not asked to stop.
+    /// Why the pod is not ready, if it was not asked to stop.
     pub message: Option<String>,
     /// Leftovers that could not be undone; removing the pod tries again.
     pub unclean: Option<String>,
-    /// Whether the daemon that runs now did not find the pod's VM again when it started.
+    /// Whether the current daemon did not find the pod's VM again at its start.
     pub lost: bool,
-    /// Settings that CNI plugins left in the pod's network namespace and that its VM does not have, for people, a line each.
+    /// Settings left by CNI plugins in the pod's network namespace but missing in its VM, for people, a line
+    /// each.
     pub settings_passed_by: Vec<String>,
-    /// Number of the VM's disks whose writes wait for room on the node: the file system of their files is full.
+    /// Number of the VM's disks waiting for free space on the node: the file system of their files is full.
     pub full_disks: u32,
 }
 
-/// How far a container is.
+/// A container's state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContainerState {
@@ -85,9 +86,9 @@ pub struct ContainerView {
     pub spec: ContainerSpec,
     /// `sha256:…`
     pub image_id: String,
-    /// `registry/repository@sha256:…` with the digest of what was pulled, or the id where no name was.
+    /// `registry/repository@sha256:…` with the digest as pulled, or the id if there was no name.
     pub image_ref: String,
-    /// How far the container is.
+    /// The container's state.
     pub state: ContainerState,
     /// Nanoseconds since the epoch.
     pub created_at_ns: i64,
@@ -101,28 +102,28 @@ pub struct ContainerView {
     pub reason: Option<ExitReason>,
     /// Details for a person; may be empty.
     pub message: String,
-    /// The log file, absolute. Where none was asked for it is one that is not there.
+    /// The log file, absolute. If none was requested, it is a path without a file.
     pub log_path: PathBuf,
-    /// The user that the container runs as.
+    /// The container's user.
     pub user: User,
-    /// Number of the signal that asks the container to end.
+    /// Number of the signal for asking the container to end.
     pub stop_signal: u8,
     /// Ids of the images among its mounts, by the mount's number in the spec.
     pub volume_images: BTreeMap<usize, String>,
-    /// Limits as they are now.
+    /// Current limits.
     pub resources: Resources,
     /// The first process, resolved.
     pub process: Arc<Process>,
 }
 
-/// Output and exit code of a command that ran in a container.
+/// Output and exit code of a command run in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExecOutput {
     /// At most 16 MiB; the rest was discarded.
     pub stdout: Vec<u8>,
     /// At most 16 MiB; the rest was discarded.
     pub stderr: Vec<u8>,
-    /// 0..=255; 128 + signal where one ended it.
+    /// 0..=255; 128 + signal if one ended it.
     pub exit_code: i32,
 }
 
@@ -159,7 +160,7 @@ pub struct GuestClock {
     pub offset_ns: i64,
     /// How far the true offset may be from `offset_ns`, in nanoseconds.
     pub error_ns: u64,
-    /// Nanoseconds per second by which the clock is made to run faster than the guest's hardware.
+    /// How much faster the clock runs than the guest's hardware, in nanoseconds per second.
     pub rate_ppb: i64,
     /// How often the clock was stepped since the pod was started.
     pub steps: u64,

@@ -2,10 +2,10 @@
 
 use proto_vmm::{StopReason, StopReport};
 
-/// Console lines that an error carries at most.
+/// Most console lines in an error.
 const LINES_MAX: usize = 20;
 
-/// Describes the end, with the guest's last words.
+/// Describes the end, with the last lines of the guest's console.
 pub(crate) fn describe(report: &StopReport) -> String {
     with_console(reason(&report.reason), &report.console)
 }
