@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-/// Most connections at once: as many as a VMM lets the programs of its guest have.
+/// Most connections at once: the same limit as a VMM's for the programs of its guest.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
 /// How long a server with a full queue may take to accept the connection.
@@ -87,7 +87,7 @@ pub(crate) async fn both_ways(container: UnixStream, server: UnixStream) -> io::
 async fn gone(container: BorrowedFd<'_>) {
     loop {
         let mut look = [PollFd::new(&container, PollFlags::empty())];
-        // Hang-ups are always looked for, and the look does not wait.
+        // A poll always reports hang-ups. This one does not wait.
         if poll(&mut look, Some(&Timespec::default())).is_err()
             || look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
         {

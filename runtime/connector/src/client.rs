@@ -88,7 +88,7 @@ impl Connector {
             .spawn()?;
         let pid = child.id().ok_or_else(|| io::Error::other("it ended at once"))?;
         for cgroup in spec.cgroups {
-            // The process has done nothing of note yet, and is killed where this fails.
+            // The process has not done any work yet. It is killed if this fails.
             let path = cgroup.join("cgroup.procs");
             let mut file = File::options().write(true).open(path)?;
             file.write_all(pid.to_string().as_bytes())?;

@@ -31,7 +31,7 @@ pub(crate) struct Question {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) id: u64,
-    /// Why there is no connection; 0 where there is one.
+    /// The error, or 0 for a successful connection.
     pub(crate) errno: i32,
 }
 

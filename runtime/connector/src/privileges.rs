@@ -11,7 +11,8 @@ use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid, setsid};
 use crate::carry::CONNECTIONS_MAX;
 use crate::command_line::ConnectorUser;
 
-/// Descriptors of the process: two for each connection, one more while it is looked at, and a few of its own.
+/// Most descriptors of the process: two for each connection, one more during its checks, and a few of its
+/// own.
 const DESCRIPTORS_MAX: u64 = 3 * CONNECTIONS_MAX as u64 + 32;
 
 /// Becomes the user, always without capabilities. A process without root, as in tests, keeps its user.

@@ -40,7 +40,7 @@ fn serve(user: &ConnectorUser) -> io::Result<()> {
         filter::filter_this_thread().map_err(io::Error::other)?;
         answer_all(Arc::new(socket)).await
     });
-    // Connections end with the process, whatever they are at.
+    // Connections end with the process, even in the middle of a transfer.
     runtime.shutdown_background();
     outcome
 }

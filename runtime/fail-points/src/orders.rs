@@ -95,7 +95,7 @@ impl Orders {
         (action, orders)
     }
 
-    /// The orders' text; none where the file is not there.
+    /// The orders' text; empty if the file is missing.
     fn read(&self) -> String {
         fs::read_to_string(&self.file).unwrap_or_default()
     }

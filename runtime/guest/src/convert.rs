@@ -1,5 +1,5 @@
-//! Plans to wire messages, and answers to the daemon's types. Pure, and the only place where either is done
-//! for containers and their processes.
+//! Converts plans to wire messages, and answers to the daemon's types. Pure. All conversions for containers
+//! and their processes are here.
 
 use std::path::Path;
 

@@ -65,7 +65,7 @@ pub enum RefusedCode {
     NotFound,
     /// The executable may not be executed.
     PermissionDenied,
-    /// The container, exec or pod is there already.
+    /// The container, exec or pod already exists.
     AlreadyExists,
     /// The container's phase does not allow the call, for example an exec in a stopped container.
     FailedPrecondition,

@@ -83,7 +83,7 @@ pub async fn wake(vsock_path: &Path, random_seed: &[u8; 64]) -> Result<(), Guest
     let mut stream = dial("wake", vsock_path, port::WAKE).await?;
     let message = Wake { random_seed: random_seed.to_vec(), ..Wake::default() };
     frames::write("wake", &mut stream, &message).await?;
-    // The guest closes the stream once it has the message; hanging up before would take the message away.
+    // The guest closes the stream once it has the message. Hanging up earlier would discard the message.
     let mut rest = [0];
     match tokio::time::timeout(SHORT, stream.read(&mut rest)).await {
         Ok(_) => Ok(()),
@@ -202,7 +202,7 @@ impl Guest {
         .map(drop)
     }
 
-    /// Brings `vcpus` processors up, and binds the memory device where the VM has one in a slot.
+    /// Brings `vcpus` processors up, and binds the memory device if the VM has one in a slot.
     pub async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), GuestError> {
         let request = ResizePodRequest {
             vcpus: u32::from(vcpus),
@@ -230,7 +230,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Returns whether the guest has the version, and wants no more pieces.
+    /// Returns whether the guest has the version and needs no further pieces.
     async fn publish_piece(&self, piece: &PublishVolumeRequest) -> Result<bool, GuestError> {
         let call = async |client: AgentClient| client.publish_volume(context(SHORT), piece).await;
         Ok(self.call(Point::AgentPublishVolume, "PublishVolume", SHORT, call).await?.current)
@@ -328,7 +328,7 @@ impl Guest {
         .await
     }
 
-    /// Ends all containers and lets go of the disk.
+    /// Ends all containers and releases the disk.
     pub async fn shutdown(&self) -> Result<(), GuestError> {
         let request = ShutdownRequest::default();
         self.call(Point::AgentShutdown, "Shutdown", SHORT, async |client: AgentClient| {

@@ -20,6 +20,6 @@ pub struct ProcessExit {
     pub exit_code: i32,
     /// Why the process ended.
     pub reason: ExitReason,
-    /// The guest's clock at the end, nanoseconds since the epoch; 0 where the agent did not say.
+    /// The guest's clock at the end, nanoseconds since the epoch; 0 if the agent did not report it.
     pub exited_at_ns: i64,
 }

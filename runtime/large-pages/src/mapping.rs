@@ -16,7 +16,7 @@ pub(crate) const LARGE_PAGE: u64 = 2 << 20;
 /// `MADV_COLLAPSE` of linux/mman.h.
 const MADV_COLLAPSE: libc::c_int = 25;
 
-/// A view of the beginning of a file, at an address where its large pages can be ones of the address space.
+/// A view of the beginning of a file, at an address aligned for large pages of the address space.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     /// Room for the view, and for its place to be chosen.

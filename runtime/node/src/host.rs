@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-/// Where programs are looked for on the node.
+/// The search path for programs on the node.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// How long a program may take. systemd itself allows the daemon five minutes to start, and a check of the
@@ -109,7 +109,7 @@ impl Host for MountedHost {
     }
 }
 
-/// Runs a command to its end; `None` where it was killed for its time.
+/// Runs a command to its end; `None` if it was killed after the time limit.
 fn output(mut command: Command) -> io::Result<Option<(ExitStatus, String)>> {
     let (reader, writer) = io::pipe()?;
     command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);

@@ -55,7 +55,7 @@ pub struct InstallSpec {
 /// An incomplete installation. Running it again continues it.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The files to be installed are not there.
+    /// The files to be installed are missing.
     #[error(transparent)]
     Payload(#[from] PayloadError),
     /// The node is not fit.
@@ -201,7 +201,7 @@ fn differs(root: &HostRoot, file: &PayloadFile) -> Result<bool, InstallError> {
     }
 }
 
-/// Writes a configuration where none is.
+/// Writes a configuration if there is none.
 fn configuration(
     root: &HostRoot,
     spec: &InstallSpec,

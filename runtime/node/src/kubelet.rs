@@ -50,7 +50,7 @@ pub enum KubeletError {
     /// The node's processes cannot be seen.
     #[error(transparent)]
     Processes(#[from] ProcessesError),
-    /// Neither kind of kubelet is there.
+    /// There is neither kind of kubelet.
     #[error(
         "this node has neither kubelet.service nor k3s: set the kubelet's containerRuntimeEndpoint by hand"
     )]

@@ -40,7 +40,7 @@ pub enum LabelError {
         /// The kernel's reason.
         source: std::io::Error,
     },
-    /// The node's name is none.
+    /// The node's name is invalid.
     #[error("{0:?} is no name of a node")]
     Name(String),
     /// The server was not reached.

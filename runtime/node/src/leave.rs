@@ -20,7 +20,7 @@ const SECONDS_MAX: u32 = 800;
 /// A kubelet that could not go back, or a node with VMs.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaveError {
-    /// VMs run, and were not to be ended.
+    /// VMs run, and ending them was not requested.
     #[error(
         "VMs still run, as processes {}: drain the node, or end their pods with --force",
         .0.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
@@ -84,7 +84,7 @@ pub(crate) fn way_back(
         add(format!("ExecStart=systemctl stop {}", switch.unit));
     }
     if has_program {
-        // Looks for VMs by itself: one may have come since.
+        // Searches for VMs by itself: there may be new ones.
         add(format!("ExecStart={} node end-pods{}", program.display(), if force { " --force" } else { "" }));
     }
     if let Some(switch) = &record.kubelet {

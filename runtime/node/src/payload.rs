@@ -27,9 +27,9 @@ pub(crate) struct Payload {
 /// A file of the tree.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PayloadFile {
-    /// Where the file is now.
+    /// The file's path in the tree.
     pub(crate) from: PathBuf,
-    /// Where the file goes on the node.
+    /// The file's future path on the node.
     pub(crate) to: PathBuf,
     pub(crate) mode: u32,
     pub(crate) bytes: u64,
@@ -57,7 +57,7 @@ pub enum PayloadError {
 }
 
 impl Payload {
-    /// Looks through the tree.
+    /// Reads the tree.
     pub(crate) fn read(tree: &Path) -> Result<Payload, PayloadError> {
         let lacks = |part| PayloadError::Lacks { tree: tree.to_owned(), part };
         let mut found = Vec::new();

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::root::{HostRoot, RootError};
 
-/// Directory of the record. The daemon's state is elsewhere, where the operator says.
+/// Directory of the record. The daemon's state is elsewhere, in a place set by the operator.
 const DIRECTORY: &str = "/var/lib/podvisor-node";
 const RECORD: &str = "/var/lib/podvisor-node/record.json";
 const LOCK: &str = "/var/lib/podvisor-node/lock";
 
-/// A record has a hundred paths at most.
+/// Largest record. It has at most a hundred paths.
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Everything needed for a removal. Fields of a newer installer are ignored.
@@ -85,7 +85,7 @@ impl Held {
         read(root)
     }
 
-    /// Takes the record away with its directory. The lock ends with its holder.
+    /// Removes the record with its directory. The lock ends with its holder.
     pub(crate) fn remove(self, root: &HostRoot) -> Result<(), RootError> {
         root.remove(Path::new(RECORD))?;
         root.remove(Path::new(LOCK))?;

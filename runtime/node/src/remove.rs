@@ -109,7 +109,7 @@ fn files(root: &HostRoot, record: &InstallRecord, report: Report<'_>) -> Result<
         removed += usize::from(root.remove(path)?);
         directories.extend(path.ancestors().skip(1).filter(|directory| is_ours(directory)));
     }
-    // The deepest of a path come last in order.
+    // The deepest directories come last in order.
     for directory in directories.into_iter().rev() {
         root.remove_if_empty(directory)?;
     }

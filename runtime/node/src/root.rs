@@ -62,7 +62,7 @@ impl RootError {
 }
 
 impl HostRoot {
-    /// Opens the directory at `path`, where the node's root is mounted.
+    /// Opens the directory at `path`, the mount point of the node's root.
     ///
     /// # Errors
     /// The path is no directory, or cannot be opened.
@@ -78,7 +78,7 @@ impl HostRoot {
         })
     }
 
-    /// Where the root is mounted in the container.
+    /// The root's mount point in the container.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -140,7 +140,7 @@ impl HostRoot {
         }
     }
 
-    /// Opens a regular file, `None` where nothing is.
+    /// Opens a regular file, `None` if nothing is there.
     pub(crate) fn file(&self, path: &Path) -> Result<Option<File>, RootError> {
         let failed = |error| RootError::new("read", path, error);
         // Without NONBLOCK a named pipe would hold the caller.
@@ -168,7 +168,7 @@ impl HostRoot {
         Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
     }
 
-    /// Lists the names in a directory, none where it is not there.
+    /// Lists the names in a directory, none if it is missing.
     pub(crate) fn names(&self, path: &Path) -> Result<Vec<String>, RootError> {
         let failed = |errno| RootError::new("list", path, errno);
         let fd = match self.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY) {
@@ -197,7 +197,7 @@ impl HostRoot {
         Err(failed(Errno::NOENT))
     }
 
-    /// Makes a directory and those above it, mode 755, where they are missing.
+    /// Makes a directory and its parents, mode 755, if they are missing.
     pub(crate) fn make_directory(&self, path: &Path) -> Result<(), RootError> {
         let failed = |errno| RootError::new("make the directory", path, errno);
         let mut all: Vec<&Path> = path.ancestors().collect();
@@ -212,7 +212,7 @@ impl HostRoot {
             self.pass("make the directory", place)?;
             let mode = Mode::from_raw_mode(0o755);
             rustix::fs::mkdirat(&parent, name, mode).map_err(failed)?;
-            // Whatever mask the container has.
+            // Independent of the container's umask.
             rustix::fs::chmodat(&parent, name, mode, AtFlags::empty()).map_err(failed)?;
         }
         Ok(())
@@ -249,7 +249,7 @@ impl HostRoot {
         })
     }
 
-    /// Takes a file, or a link itself, away; returns whether there was one.
+    /// Removes a file, or a link itself; returns whether there was one.
     pub(crate) fn remove(&self, path: &Path) -> Result<bool, RootError> {
         let failed = |errno| RootError::new("remove", path, errno);
         let Some((parent, name)) = self.parent(path).map_err(failed)? else { return Ok(false) };
@@ -261,7 +261,7 @@ impl HostRoot {
         }
     }
 
-    /// Takes a directory away if it is there and empty.
+    /// Removes a directory if it exists and is empty.
     pub(crate) fn remove_if_empty(&self, path: &Path) -> Result<(), RootError> {
         let failed = |errno| RootError::new("remove", path, errno);
         let Some((parent, name)) = self.parent(path).map_err(failed)? else { return Ok(()) };

@@ -61,7 +61,7 @@ pub enum SettingsError {
 }
 
 impl Settings {
-    /// Reads the node's configuration; `None` where there is none.
+    /// Reads the node's configuration; `None` if there is none.
     pub(crate) fn read(root: &HostRoot) -> Result<Option<Settings>, SettingsError> {
         let text = root.read(Path::new(CONFIGURATION), BYTES_MAX)?;
         text.map(|text| Settings::parse(&text)).transpose()

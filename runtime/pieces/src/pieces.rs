@@ -16,7 +16,7 @@ use crate::pipe_pool::PipePool;
 const HELD_BYTES_MIN: usize = 4 << 10;
 const HELD_BYTES_MAX: usize = 128 << 10;
 
-/// A stream, to be read piece by piece.
+/// A stream for reading piece by piece.
 pub struct Pieces {
     source: Source,
     /// Bytes of room for the next read.
@@ -24,7 +24,7 @@ pub struct Pieces {
 }
 
 enum Source {
-    /// A socket, with pipes for the times when much comes at once.
+    /// A socket, with pipes for large amounts at once.
     Socket(UnixStream, Arc<PipePool>),
     /// Any other reader, always into memory.
     Reader(Box<dyn AsyncRead + Send + Unpin>),
@@ -73,7 +73,7 @@ impl Pieces {
         Ok((count > 0).then(|| Piece::Held(piece.freeze())))
     }
 
-    /// Chooses the room for the next read after this many bytes have come at once.
+    /// Chooses the room for the next read after a read of this many bytes.
     fn adapt_to(&mut self, count: usize) {
         self.room = match count {
             full if full >= self.room => HELD_BYTES_MAX,

@@ -16,7 +16,7 @@ use crate::endpoint::Endpoint;
 /// How long a call may take: OTLP's default (OTEL_EXPORTER_OTLP_TIMEOUT).
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long a connection may take to be made.
+/// How long connecting may take.
 const CONNECTS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Longest answer, in bytes: an answer is a number and a sentence.

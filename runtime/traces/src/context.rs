@@ -46,11 +46,11 @@ pub(crate) fn parse(traceparent: &str, tracestate: &str) -> Option<SpanContext> 
     // Of the flags this version knows one.
     let flags = TraceFlags::new(u8::from_str_radix(flags, 16).ok()?) & TraceFlags::SAMPLED;
     let context = SpanContext::new(trace, span, flags, true, state(tracestate));
-    // An id of zeros is none.
+    // An id of zeros is invalid.
     context.is_valid().then_some(context)
 }
 
-/// Writes a context: both headers, the second one empty where there is none.
+/// Writes a context: both headers, the second one empty if there is no state.
 pub(crate) fn write(context: &SpanContext) -> (String, String) {
     let (trace, span) = (context.trace_id(), context.span_id());
     let flags = context.trace_flags() & TraceFlags::SAMPLED;

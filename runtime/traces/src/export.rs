@@ -94,7 +94,7 @@ impl<C: Collector> Exporter<C> {
         }
     }
 
-    /// The next spans; none once there will be no more.
+    /// The next spans; none once the source has ended.
     async fn batch(&mut self) -> Vec<SpanData> {
         let mut batch = Vec::new();
         tokio::select! {
@@ -140,7 +140,7 @@ impl<C: Collector> Exporter<C> {
             }
             tokio::select! {
                 biased;
-                // Once more, and at once: it may have come back.
+                // At the stop: one immediate retry, in case the collector is back.
                 () = stopped(&mut self.stopping) => {}
                 () = tokio::time::sleep(pause) => {}
             }

@@ -15,7 +15,7 @@ pub fn adopt(span: &Span, headers: &HeaderMap) {
     if span.is_disabled() {
         return;
     }
-    // A duplicate header is as good as none: its origin is unclear.
+    // A duplicate header is ignored: its origin is unclear.
     let mut parents = headers.get_all(TRACEPARENT).iter();
     let (Some(parent), None) = (parents.next().and_then(|value| value.to_str().ok()), parents.next()) else {
         return;

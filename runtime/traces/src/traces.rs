@@ -1,4 +1,4 @@
-//! Traces of this process: made once at the start, where a collector is configured.
+//! Traces of this process: made once at the start, if a collector is configured.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -107,7 +107,7 @@ where
         .with_filter(filter_fn(runtime_spans::is_of_calls).with_max_level_hint(LevelFilter::INFO))
 }
 
-/// The host's name; empty where it is not to be had.
+/// The host's name; empty if it is not available.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim_end().to_owned()
