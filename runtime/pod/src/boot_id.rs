@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the kernel has the id of its boot (random(4)).
+/// The kernel's file with the id of its boot (random(4)).
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The id of a boot: random, 128 bits.
@@ -14,7 +14,7 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 pub(crate) struct BootId(u128);
 
 impl BootId {
-    /// The id of this boot; `None` where the kernel has none.
+    /// The id of this boot; `None` if the kernel has none.
     pub(crate) fn current() -> Option<BootId> {
         static CURRENT: OnceLock<Option<BootId>> = OnceLock::new();
         *CURRENT.get_or_init(|| std::fs::read_to_string(BOOT_ID).ok()?.trim().to_owned().try_into().ok())

@@ -44,7 +44,7 @@ pub(crate) fn of(file: &File) -> io::Result<String> {
     Ok(format!("{}-{}.{:09}", metadata.len(), metadata.mtime(), metadata.mtime_nsec()))
 }
 
-/// The UUID of an EROFS image; `None` where the file is none, or has none.
+/// The UUID of an EROFS image; `None` for another kind of file, or an image without a UUID.
 fn erofs_uuid(file: &File) -> io::Result<Option<[u8; 16]>> {
     let mut superblock = [0; UUID + 16];
     match file.read_exact_at(&mut superblock, SUPERBLOCK) {

@@ -12,7 +12,7 @@ use crate::host::logs::{self, LogOwner};
 pub struct PodLogs {
     /// The pod's id.
     pub pod: String,
-    /// The pod's namespace and name, joined by a slash; empty where the log does not say.
+    /// The pod's namespace and name, joined by a slash; empty if the log does not name it.
     pub name: String,
     /// Whether the pod was removed.
     pub removed: bool,
@@ -65,7 +65,7 @@ impl PodLogs {
         removed.next().ok_or_else(|| PodLogsError::Unknown(sought.to_owned()))
     }
 
-    /// The console's file where it is now; none where the VM never started, or none was kept.
+    /// The current path of the console's file; none if the VM never started, or none was kept.
     pub fn console(&self) -> Option<ConsolePath> {
         let at = |dir: PathBuf, growing| ConsolePath { path: dir.join(logs::CONSOLE), growing };
         let places = [

@@ -335,7 +335,7 @@ pub(crate) struct ContainerStatus {
     pub(crate) reason: Option<ExitReason>,
     pub(crate) message: String,
     pub(crate) user: User,
-    /// Where an update has changed the spec's.
+    /// The limits, if an update has changed the spec's.
     #[serde(default)]
     pub(crate) resources: Option<Resources>,
 }

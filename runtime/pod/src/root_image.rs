@@ -23,7 +23,7 @@ struct Copied {
     file: File,
 }
 
-/// The content of a file, as far as a look at its metadata shows it.
+/// The identity of a file's content, according to its metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity {
     device: u64,

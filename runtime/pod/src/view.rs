@@ -96,7 +96,7 @@ pub struct ContainerView {
     pub started_at_ns: i64,
     /// Nanoseconds since the epoch; 0 before the end.
     pub finished_at_ns: i64,
-    /// 0..=255; 128 + signal where one ended it; 127, 126 or 128 where it could not be started.
+    /// 0..=255; 128 + signal if one ended it; 127, 126 or 128 if it could not be started.
     pub exit_code: i32,
     /// Reason of the end; `None` before it.
     pub reason: Option<ExitReason>,
@@ -130,7 +130,7 @@ pub struct ExecOutput {
 /// One measured step of a pod's start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Phase {
-    /// "network", "spawn", "scratch", "boot", "guest", …; some run side by side.
+    /// "network", "spawn", "scratch", "boot", "guest", …; some run in parallel.
     pub name: String,
     /// The start of the step, since the request came.
     pub start: Duration,
@@ -145,7 +145,7 @@ pub struct VmReport {
     pub vmm_pid: u32,
     /// The VMM's counters.
     pub stats: proto_vmm::VmStats,
-    /// Memory as the guest sees it, in bytes; `None` where the agent does not answer.
+    /// Memory as the guest sees it, in bytes; `None` if the agent does not answer.
     pub guest: Option<GuestMemory>,
     /// The guest's clock; `None` as for the memory.
     pub clock: Option<GuestClock>,

@@ -10,7 +10,7 @@ pub(crate) fn describe(report: &StopReport) -> String {
     with_console(reason(&report.reason), &report.console)
 }
 
-/// The text, and the last lines of the console where it has any.
+/// The text, and the last lines of the console if it has any.
 pub(crate) fn with_console(mut text: String, console: &str) -> String {
     let lines: Vec<&str> = console.lines().filter(|line| !line.trim().is_empty()).collect();
     if !lines.is_empty() {

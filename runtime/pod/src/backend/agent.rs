@@ -41,7 +41,7 @@ pub(crate) trait Agent: Debug + Send + Sync {
         container_id: &str,
         cgroup_files: BTreeMap<String, String>,
     ) -> Result<(), BackendError>;
-    /// Brings processors up, and binds the memory device where the VM has one in a slot.
+    /// Brings processors up, and binds the memory device if the VM has one in a slot.
     async fn resize_pod(&self, vcpus: u8, memory_slot: Option<u8>) -> Result<(), BackendError>;
     /// Sends a version of a published volume. The guest then has all of it or nothing.
     async fn publish_volume(&self, version: &PublishedVersion) -> Result<(), BackendError>;

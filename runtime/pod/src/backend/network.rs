@@ -10,7 +10,7 @@ use super::error::BackendError;
 /// Pods' networks.
 #[async_trait]
 pub(crate) trait Network: Debug + Send + Sync {
-    /// Sets the network up. After an error nothing is left, or a teardown takes it away.
+    /// Sets the network up. After an error nothing is left, or a teardown removes it.
     async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, BackendError>;
     /// Takes the network down. The call is idempotent and needs the spec alone.
     async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError>;

@@ -16,7 +16,7 @@ use crate::record::VmmProcess;
 pub(crate) trait Shares: Debug + Send + Sync {
     /// Binds each path to its number in the container's directory: all or none.
     async fn bind(&self, place: ContainerDir, binds: Vec<(usize, Bind)>) -> Result<(), BackendError>;
-    /// Takes the binds with these numbers away. The call is idempotent.
+    /// Removes the binds with these numbers. The call is idempotent.
     async fn unbind(&self, place: ContainerDir, numbers: Vec<usize>) -> Result<(), BackendError>;
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct ContainerDir {
 }
 
 impl ContainerDir {
-    /// The VMM's mount namespace; `None` where the VMM has ended.
+    /// The VMM's mount namespace; `None` if the VMM has ended.
     fn viewer(&self) -> std::io::Result<Option<MountNamespace>> {
         let Some(vmm) = self.vmm else { return Ok(None) };
         // Opened before the check, so the namespace belongs to the checked process.

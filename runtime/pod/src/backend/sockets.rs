@@ -55,7 +55,7 @@ pub(crate) struct ConnectorSpec {
     pub(crate) user: ConnectorUser,
 }
 
-/// Sockets as they were looked at.
+/// The result of a check of sockets.
 #[derive(Debug)]
 pub(crate) struct Looked {
     /// The existing sockets, in the order of their paths.

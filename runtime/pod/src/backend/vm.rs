@@ -141,7 +141,8 @@ pub(crate) trait Vm: Debug + Send + Sync {
     /// Moves the VMM to these cgroups, one in each hierarchy of the node. Memory taken so far stays accounted
     /// to the old ones.
     async fn enter_cgroups(&self, cgroups: &[PathBuf]) -> Result<(), BackendError>;
-    /// Sets how ready the host's kernel is to kill the VMM for want of memory, -1000 to 1000.
+    /// Sets the VMM's OOM score on the host, -1000 to 1000: a higher one is killed first when memory is
+    /// short.
     async fn set_oom_score(&self, score: i32) -> Result<(), BackendError>;
     /// Number of the VM's disks waiting for free space on the node, as it changes.
     fn full_disks(&self) -> watch::Receiver<u32>;

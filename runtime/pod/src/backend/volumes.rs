@@ -20,7 +20,7 @@ pub(crate) use crate::volumes::memory::MemoryFound;
 use crate::volumes::mount_changes::MountChanges;
 use crate::volumes::published::{self, ReadError, Snapshot};
 
-/// Volumes, where the kubelet has them.
+/// Volumes in the kubelet's directories.
 #[async_trait]
 pub(crate) trait Volumes: Debug + Send + Sync {
     /// Finds the volumes among the paths. Results have the number of their path.
@@ -139,7 +139,7 @@ impl Volumes for KubeletVolumes {
 }
 
 impl KubeletVolumes {
-    /// Looks at each of the paths.
+    /// Checks each of the paths.
     async fn each(
         &self,
         paths: Vec<(usize, KubeletPath)>,

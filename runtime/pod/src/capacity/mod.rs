@@ -59,7 +59,7 @@ impl Capacity {
         Ledger::draw(&self.bounds, self.resources(), self.overhead(), images_bytes, containers)
     }
 
-    /// Changes the pod's own limits where the update sets some, and returns those before.
+    /// Changes the pod's own limits as far as the update sets them, and returns the old ones.
     pub(crate) fn update(&mut self, resources: &Resources, overhead: &Resources) -> PodLimits {
         let merged = |old: Option<&Resources>, new| Some(old.cloned().unwrap_or_default().merged(new));
         let resources = merged(self.resources(), resources);
@@ -136,7 +136,7 @@ impl Capacity {
         Ok(())
     }
 
-    /// Lets the node's kernel treat the VMM as these containers ask.
+    /// Sets the VMM's OOM score on the node for these containers.
     pub(crate) async fn set_oom_score<'a>(
         &mut self,
         live: &Live,

@@ -46,7 +46,7 @@ impl Resize {
         Ok(())
     }
 
-    /// Asks for the size whatever the VM has now, and does not wait until the guest has taken it.
+    /// Requests the size independent of the VM's current one, and does not wait for the guest to take it.
     pub(crate) async fn apply_again(self, live: &Live) -> Result<(), PodError> {
         live.call("making vCPUs", live.vm.make_vcpus(self.to.vcpus)).await?;
         live.call("resizing the VM", live.vm.resize(self.to.memory_bytes)).await?;

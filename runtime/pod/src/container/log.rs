@@ -14,7 +14,7 @@ use crate::io::output::ContainerOutput;
 use crate::node::{Node, Places};
 use crate::record::ContainerRecord;
 
-/// How long a log may take to be opened, or to be reopened.
+/// How long opening or reopening a log may take.
 const OPENED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Makes a new container's log and the file of its acknowledgements.
@@ -49,15 +49,15 @@ pub(crate) fn found(node: &Node, record: &ContainerRecord, wanted: bool) -> Cont
     ContainerOutput::new(log, acks)
 }
 
-/// Goes on with a log in a new file.
+/// Continues a log in a new file.
 pub(crate) async fn reopen(log: &LogFile) -> Result<(), PodError> {
     const DOING: &str = "reopening the log";
     let reopening = async { log.reopen().await.map_err(|error| PodError::internal(DOING).because(error)) };
     within(OPENED_WITHIN, DOING, reopening).await
 }
 
-/// Where the log of a container with this spec is: absolute, where the pod has a directory and the container
-/// a path in it.
+/// The log's path for a container with this spec: absolute. `None` unless the pod has a directory and the
+/// container a path in it.
 pub(crate) fn path(pod: &PodSpec, spec: &ContainerSpec) -> Option<PathBuf> {
     let path = spec.log_path.as_deref().filter(|path| !path.is_empty())?;
     Some(pod.log_directory.as_ref()?.join(path))

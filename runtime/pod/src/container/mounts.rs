@@ -12,7 +12,7 @@ use runtime_spec::{ContainerSpec, IdMapping, Mount, MountPropagation};
 use crate::error::PodError;
 use crate::record::{GuestVolume, HostSocket};
 
-/// The start of the message where an image volume cannot be mounted: the kubelet knows such failures by it
+/// The start of the message for a failed mount of an image volume: the kubelet identifies such failures by it
 /// (kubelet `kuberuntime_container.go`, `ErrImageVolumeMountFailed`).
 pub(crate) const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 

@@ -13,7 +13,7 @@ use rustix::fs::OFlags;
 use crate::blocking::blocking_within;
 use crate::error::{PodError, PodErrorKind};
 
-/// How long the file may take to be read.
+/// How long reading the file may take.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 
 /// Reads and parses the profile at `path`, on a thread of the pool.

@@ -43,7 +43,7 @@ pub(crate) async fn stop(
                     return Ok(());
                 }
             }
-            // A kill may get through where a question did not.
+            // A kill may get through even if the request did not.
             Err(error) => tracing::debug!(container = view.id, error = error.chain(), "killing at once"),
         }
     }

@@ -46,7 +46,7 @@ pub(crate) enum Leftover {
 }
 
 impl Difference {
-    /// Whether `repair` takes something away.
+    /// Whether `repair` removes something.
     pub fn is_leftover(&self) -> bool {
         self.leftover.is_some()
     }

@@ -32,7 +32,7 @@ pub(crate) struct DaemonFiles {
     pub(crate) images_missing: Vec<String>,
     /// A socket with no listener.
     pub(crate) stale_socket: Option<PathBuf>,
-    /// Whether the run directory is there.
+    /// Whether the run directory exists.
     pub(crate) has_run_dir: bool,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Acks {
 }
 
 impl DaemonFiles {
-    /// Looks at the files of a daemon. `mounts` are the node's mount points.
+    /// Inspects the files of a daemon. `mounts` are the node's mount points.
     pub(crate) fn look(place: &DaemonPlace, mounts: &[PathBuf]) -> Result<DaemonFiles, PodError> {
         let DaemonPlace { dirs, socket, life } = place;
         let untouched = if *life == Life::Serving { UNTOUCHED } else { Duration::ZERO };

@@ -20,7 +20,7 @@ use crate::sockets::find::FoundSocket;
 use crate::sockets::server::{OfferedSocket, SocketServer};
 use crate::sockets::user_of;
 
-/// How long the places of sockets may take to be looked at.
+/// How long finding sockets may take.
 const LOOKED_WITHIN: Duration = Duration::from_secs(30);
 
 impl Driver {
@@ -142,7 +142,7 @@ impl Driver {
         }
     }
 
-    /// Ends the connectors of this daemon, and starts no more. Leftovers of them go with the pod's files.
+    /// Ends the connectors of this daemon, and starts no new ones. Their leftovers go with the pod's files.
     pub(super) async fn stop_sockets(&mut self) {
         if let Some(server) = self.sockets.take() {
             server.end().await;

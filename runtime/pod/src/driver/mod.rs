@@ -146,7 +146,7 @@ impl Driver {
         }
     }
 
-    /// Starts a pod, or undoes the start. Returns the driver, if there is a pod to be driven.
+    /// Starts a pod, or undoes the start. Returns the driver, if there is a pod to drive.
     async fn start_and_report(
         node: Arc<Node>,
         record: PodRecord,
@@ -329,7 +329,7 @@ impl Driver {
         ControlFlow::Continue(())
     }
 
-    /// The VM and its agent, where the pod is ready.
+    /// The VM and its agent, if the pod is ready.
     fn live(&self) -> Result<Live, PodError> {
         self.live.clone().ok_or_else(|| {
             PodError::new(PodErrorKind::FailedPrecondition, format!("pod {} is not ready", self.record.id))

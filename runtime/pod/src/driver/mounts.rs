@@ -52,7 +52,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Takes the container's binds away. The call is idempotent.
+    /// Removes the container's binds. The call is idempotent.
     pub(super) async fn unbind_mounts(&self, record: &ContainerRecord) -> Result<(), PodError> {
         let binds = mounts::binds(&record.spec, &record.guest_volumes, &record.host_sockets);
         let numbers: Vec<usize> = binds.into_iter().map(|(number, _)| number).collect();

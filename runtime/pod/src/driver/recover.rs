@@ -35,7 +35,7 @@ use crate::roster::Outcome;
 use crate::start::undo;
 use crate::vm_end;
 
-/// How long a VMM and its agent may take to be connected to. A guest on a busy node answers in seconds.
+/// How long connecting to a VMM and its agent may take. A guest on a busy node answers in seconds.
 const ATTACH_WITHIN: Duration = Duration::from_secs(60);
 
 /// Pause between two attempts to connect.
@@ -172,7 +172,7 @@ impl Driver {
         finding.await.unwrap_or(vmm)
     }
 
-    /// Goes on with an undo, or begins the undo of a start. Returns whether the VM is gone.
+    /// Continues an undo, or begins the undo of a start. Returns whether the VM is gone.
     async fn finish_undo(&mut self) -> bool {
         let undone = undo::undo(&self.node, &self.record, None, self.status.vmm).await;
         if undone.vm_gone {
@@ -280,7 +280,7 @@ impl Driver {
         }
     }
 
-    /// Goes on with the containers in the VM.
+    /// Continues with the containers in the VM.
     async fn recover_containers(&mut self, live: &Live, half_made: Vec<ContainerOnRecord>, lost: &[String]) {
         for id in self.containers.ids() {
             self.recover_container(live, &id).await;

@@ -20,7 +20,7 @@ const KILLED_WITHIN: Duration = Duration::from_secs(10);
 /// How long the agent may take to sync and unmount.
 const SHUTDOWN_WITHIN: Duration = Duration::from_secs(10);
 
-/// How long the pod's files may take to be removed.
+/// How long removing the pod's files may take.
 const REMOVED_WITHIN: Duration = Duration::from_secs(60);
 
 /// Message of a removed container.
@@ -87,7 +87,7 @@ impl Driver {
         }
     }
 
-    /// Lets the guest write and let go its disks. Where it does not, its VMM is ended all the same.
+    /// Lets the guest write and release its disks. If it does not, its VMM is ended all the same.
     pub(super) async fn shut_guest_down(&self, live: &Live) {
         let shutdown = live.call("shutting the guest down", live.agent.shutdown());
         let shutdown = step(span!("shut the guest down"), shutdown);

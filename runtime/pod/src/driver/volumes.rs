@@ -28,7 +28,7 @@ use crate::volumes::keeper::{self, Keeper};
 use crate::volumes::part::VolumePart;
 use crate::volumes::published::{PART, Snapshot};
 
-/// How long the places of a container's volumes may take to be looked at.
+/// How long finding a container's volumes may take.
 const LOOKED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Most memory for copies of published volumes in one guest, in bytes: a part of the memory left by a pod's

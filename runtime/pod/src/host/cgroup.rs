@@ -22,7 +22,7 @@ use runtime_fail_points::{Point, pass};
 use super::remove_cgroup;
 use crate::id::is_id;
 
-/// Where cgroups are mounted on every node.
+/// The mount point of cgroups on every node.
 pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
 /// Levels of cgroups searched for pods': the kubelet's slices, and as many again.
@@ -53,7 +53,8 @@ pub(crate) fn paths(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     mounts(root).into_iter().map(|mount| mount.join(&place)).collect()
 }
 
-/// The VMM's cgroup and those above it, up to the mount point and without it. None where the node has not v2.
+/// The VMM's cgroup and those above it, up to the mount point and without it. None if the node does not have
+/// v2.
 pub(crate) fn levels(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     if !unified(root) {
         return Vec::new();
@@ -92,12 +93,12 @@ pub(crate) fn memory_max(cgroup: &Path) -> Option<u64> {
     limit(cgroup, "memory.max")
 }
 
-/// The number in a file of a cgroup; `None` for `max`, and where there is no such file.
+/// The number in a file of a cgroup; `None` for `max`, or if there is no such file.
 fn limit(cgroup: &Path, file: &str) -> Option<u64> {
     fs::read_to_string(cgroup.join(file)).ok()?.trim().parse().ok()
 }
 
-/// The value of a name in the text of a flat-keyed file; 0 where there is none.
+/// The value of a name in the text of a flat-keyed file; 0 if there is none.
 pub(crate) fn flat_keyed(text: &str, name: &str) -> u64 {
     let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     found.and_then(|value| value.trim().parse().ok()).unwrap_or(0)

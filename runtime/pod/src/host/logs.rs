@@ -101,7 +101,7 @@ pub(crate) fn make_files(dir: &Path) -> io::Result<VmmFiles> {
     Ok(VmmFiles { log: File::create(dir.join(VMM))?, console: File::create(dir.join(CONSOLE))? })
 }
 
-/// The owner of the logs in `dir`; none where the log does not say.
+/// The owner of the logs in `dir`; none if the log does not name it.
 pub(crate) fn owner(dir: &Path) -> Option<LogOwner> {
     let mut line = String::new();
     BufReader::new(File::open(dir.join(VMM)).ok()?.take(OWNER_BYTES_MAX)).read_line(&mut line).ok()?;

@@ -35,7 +35,7 @@ pub(crate) fn oom_kill(root: &Path, parent: &str, pod_id: &str) -> Option<String
     Some(format!("the node's kernel killed the VMM for want of memory: {why}"))
 }
 
-/// The value of a name in a file; 0 where there is none.
+/// The value of a name in a file; 0 if there is none.
 fn count(file: &Path, name: &str) -> u64 {
     cgroup::flat_keyed(&fs::read_to_string(file).unwrap_or_default(), name)
 }

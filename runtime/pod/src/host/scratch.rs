@@ -23,7 +23,7 @@ pub(crate) fn make(template: &DiskTemplate, path: &Path, bytes: u64) -> io::Resu
     Ok(disk)
 }
 
-/// Takes the disk away; a missing one is no error.
+/// Removes the disk; a missing one is no error.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match pass(Point::ScratchRemove).and_then(|()| fs::remove_file(path)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),

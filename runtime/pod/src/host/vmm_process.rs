@@ -14,7 +14,7 @@ use crate::record::VmmProcess;
 /// How long a killed process may take to go; one in the middle of a disk write takes a moment.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Between two looks.
+/// Interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Whether the very same process still runs. A zombie does not, nor does a process of an earlier boot.

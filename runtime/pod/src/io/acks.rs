@@ -89,7 +89,7 @@ impl Acks {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens the file, and makes it first where it is not whole: with these counts, as far as they go.
+    /// Opens the file. If it is incomplete, makes it first, with the counts given.
     fn open(&self, former: &[u8]) -> io::Result<File> {
         pass(Point::AckOpen)?;
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.path)?;

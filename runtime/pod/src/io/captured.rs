@@ -1,4 +1,4 @@
-//! A command's output as an answer can hold it: the beginning, and a mark where the rest is missing.
+//! A command's output, bounded for an answer: the beginning, and a mark if the rest is missing.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

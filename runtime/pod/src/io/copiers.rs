@@ -45,7 +45,7 @@ impl Copiers {
         Ok(copiers)
     }
 
-    /// Goes on, in each stream, where its log was left.
+    /// Continues each stream from the end of its log.
     pub(crate) fn resume(
         live: &Live,
         container_id: &str,
@@ -64,7 +64,7 @@ impl Copiers {
         while self.0.join_next().await.is_some() {}
     }
 
-    /// Lets the copiers go on by themselves.
+    /// Detaches the copiers.
     pub(crate) fn let_go(&mut self) {
         self.0.detach_all();
     }

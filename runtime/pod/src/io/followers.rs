@@ -95,7 +95,7 @@ pub(crate) struct Follower {
 }
 
 impl StreamFollowers {
-    /// Follows the output from now on. After the output's end nothing comes.
+    /// Follows the output from now on. After the output's end there is nothing.
     pub(crate) fn follow(&self) -> Result<Follower, PodError> {
         let (sender, pieces) = mpsc::unbounded_channel();
         let waiting = Arc::new(Waiting::default());

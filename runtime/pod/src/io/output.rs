@@ -1,4 +1,4 @@
-//! Where the output of a container's first process goes.
+//! The destinations of the output of a container's first process.
 
 use std::sync::Arc;
 

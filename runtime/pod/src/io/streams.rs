@@ -25,9 +25,9 @@ const SIGHUP: Signal = Signal(1);
 /// One client's streams to a process.
 #[derive(Debug)]
 pub struct ProcessStreams {
-    /// Where the client's input goes; `None` where the process takes none.
+    /// The destination of the client's input; `None` if the process takes none.
     pub input: Option<ProcessInput>,
-    /// A terminal's output too; `None` where it was not asked for.
+    /// A terminal's output too; `None` if it was not requested.
     pub stdout: Option<ProcessOutput>,
     /// `None` for a terminal too.
     pub stderr: Option<ProcessOutput>,
@@ -73,7 +73,7 @@ impl ProcessInput {
 #[derive(Debug)]
 pub struct ProcessOutput(pub(crate) Source);
 
-/// Where output comes from.
+/// The source of output.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// The process's own stream: bytes not taken hold the process.

@@ -28,7 +28,7 @@ use crate::spares::kept::Spares;
 use crate::templates::kept::Templates;
 use crate::unclaimed::ids::UnclaimedIds;
 
-/// How long the root image may take to be opened and copied.
+/// How long opening and copying the root image may take.
 const ROOT_IMAGE_WITHIN: Duration = Duration::from_secs(60);
 
 /// See the module's documentation.
@@ -56,7 +56,7 @@ impl Node {
         blocking_within(ROOT_IMAGE_WITHIN, &self.pools.paths, doing, opening).await
     }
 
-    /// Says how the node's kernel killed the pod's VMM for want of memory, if it did.
+    /// Says how the node's kernel killed the pod's VMM for lack of memory, if it did.
     pub(crate) async fn oom_kill(&self, record: &Arc<PodRecord>) -> Option<String> {
         let (root, record) = (self.places.cgroup_root.clone(), record.clone());
         let reading = move || {

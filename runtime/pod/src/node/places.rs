@@ -1,4 +1,4 @@
-//! Where things are on this node: the daemon's directories, and the configured files.
+//! Paths on this node: the daemon's directories, and the configured files.
 
 use std::ops::Deref;
 use std::path::PathBuf;

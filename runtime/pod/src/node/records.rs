@@ -97,7 +97,7 @@ impl Records {
         Some(trouble)
     }
 
-    /// Whether outcomes are not on disk, and are tried to be written again.
+    /// Whether outcomes are not on disk, and their write is being retried.
     pub(crate) fn outcomes_wait(&self) -> bool {
         self.settling.load(Ordering::Acquire)
     }
@@ -204,7 +204,7 @@ impl Records {
         };
         let committed = step(span!("commit"), within(bound, DOING, committing)).await;
         let trouble = committed.as_ref().err().map(PodError::chain);
-        // Where nothing was written, nothing is known of the disk.
+        // If nothing was written, the disk's state is unknown.
         if !matches!(committed, Ok(false)) {
             *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
         }

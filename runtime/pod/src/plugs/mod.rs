@@ -23,7 +23,7 @@ use crate::error::{PodError, PodErrorKind};
 use crate::live::Live;
 use crate::record::{ContainerRecord, Disk, ImageVolume};
 
-/// How long an image, or a block device of the node, may take to be opened.
+/// How long opening an image, or a block device of the node, may take.
 const OPENED_WITHIN: Duration = Duration::from_secs(30);
 
 /// The devices of one VM.

@@ -80,7 +80,7 @@ impl SlotTable {
         self.held.values().any(|held| held.users > 0 && held.device.as_deref() == Some(device))
     }
 
-    /// Where the device would go; `None` when every slot holds something else in use. Changes nothing.
+    /// The device's possible slot; `None` if every slot holds something else in use. Changes nothing.
     pub(crate) fn find(&self, device: &str) -> Option<Claim> {
         if let Some((slot, _)) = self.held.iter().find(|(_, held)| held.device.as_deref() == Some(device)) {
             return Some(Claim::Plugged(*slot));

@@ -42,7 +42,7 @@ pub(super) async fn create_container(
     created
 }
 
-/// The pod, and the container as it would be; none where the pod's driver refuses it.
+/// The pod, and the planned container; none if the pod's driver would refuse it.
 fn planned(
     node: &Node,
     pod_id: &str,

@@ -134,7 +134,7 @@ impl Pods {
         scratch::usage(&self.node.places.state_dirs())
     }
 
-    /// Where the scratch disks are.
+    /// The directory of the scratch disks.
     pub fn scratch_dir(&self) -> PathBuf {
         self.node.places.state_dirs()
     }

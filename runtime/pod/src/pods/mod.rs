@@ -318,7 +318,7 @@ impl Pods {
         self.node.roster.containers()
     }
 
-    /// Whether a command, or a client, could come to the container now.
+    /// Whether a command could run in the container now, or a client attach to it.
     ///
     /// # Errors
     /// There is no such container, or it does not run.
@@ -331,7 +331,7 @@ impl Pods {
         admission::exec(container_id, stage)
     }
 
-    /// Goes on logging in a new file, after the old one was renamed.
+    /// Continues the log in a new file, after the old one was renamed.
     ///
     /// # Errors
     /// No such container, it has ended, or the file cannot be made.
@@ -361,7 +361,7 @@ impl Pods {
         self.live_now(pod_id)
     }
 
-    /// The pod's VM, where it is known already.
+    /// The pod's VM, if already known.
     fn live_now(&self, pod_id: &str) -> Result<Live, PodError> {
         let entry = self.pod_entry(pod_id)?;
         match entry.live {

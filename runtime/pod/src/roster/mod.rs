@@ -211,12 +211,12 @@ impl Roster {
         }
     }
 
-    /// Finds a pod by its id, or by the beginning of its id where no other begins so.
+    /// Finds a pod by its id, or by a unique beginning of it.
     pub(crate) fn pod(&self, id: &str) -> Option<PodEntry> {
         by_id(&self.read().pods, id).cloned()
     }
 
-    /// Finds a container by its id, or by the beginning of its id where no other begins so.
+    /// Finds a container by its id, or by a unique beginning of it.
     pub(crate) fn container(&self, id: &str) -> Option<ContainerEntry> {
         by_id(&self.read().containers, id).cloned()
     }
@@ -330,7 +330,7 @@ fn oldest_first<'a>(entries: impl Iterator<Item = &'a ContainerEntry>) -> Vec<Ar
     all
 }
 
-/// People type the beginning of an id; it counts where one id alone begins so.
+/// People type the beginning of an id. It is accepted if it is unique.
 fn by_id<'a, T>(entries: &'a BTreeMap<String, T>, id: &str) -> Option<&'a T> {
     if let Some(exact) = entries.get(id) {
         return Some(exact);

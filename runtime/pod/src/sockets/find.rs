@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct FoundSocket {
     /// The number of the mount.
     pub(crate) mount: usize,
-    /// The socket's path in the mount; `None` where the mount is the socket.
+    /// The socket's path in the mount; `None` if the mount is the socket.
     pub(crate) sub_path: Option<PathBuf>,
     /// The socket on the node, without links as far as there is something.
     pub(crate) path: PathBuf,

@@ -39,7 +39,7 @@ enum State {
     Closed,
 }
 
-/// Why a connection did not come about.
+/// Why a connection failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OfferError {
     #[error("the container has ended")]
@@ -94,7 +94,7 @@ impl Offer {
             Err(lost @ ConnectError::Lost) => lost,
             outcome => return Ok(outcome?),
         };
-        // The one before ended on its own, for want of memory for example: the next one is another.
+        // The earlier one ended on its own, for lack of memory for example. The next one is new.
         let Ok(stream) = again else { return Err(lost.into()) };
         Ok(self.container.get(sockets).await?.connect(&self.path, stream).await?)
     }
@@ -106,7 +106,7 @@ impl Offer {
 }
 
 impl ContainerConnector {
-    /// Returns the connector, and starts it where there is none.
+    /// Returns the connector, and starts it if there is none.
     async fn get(&self, sockets: &dyn Sockets) -> Result<Arc<dyn Connector>, OfferError> {
         let mut state = self.state.lock().await;
         let State::Open(known) = &mut *state else { return Err(OfferError::Ended) };

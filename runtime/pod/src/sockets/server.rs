@@ -99,7 +99,7 @@ impl SocketServer {
         }
     }
 
-    /// Takes a container's offers away, and ends its connections.
+    /// Removes a container's offers, and ends its connections.
     pub(crate) fn remove(&mut self, container_id: &str) {
         self.following.remove(container_id).inspect(AbortHandle::abort);
         if let Some(connector) = self.shared.offers.remove(container_id) {
@@ -126,7 +126,7 @@ async fn serve(shared: Arc<Shared>, live: Live) {
             tokio::select! {
                 biased;
                 _ = live.vm.stopped() => return,
-                // The daemon could not take this one, for want of memory for example.
+                // The daemon could not accept this one, for lack of memory for example.
                 () = sleep(PAUSE) => continue,
             }
         };

@@ -133,7 +133,7 @@ impl Spares {
         !inner.works
     }
 
-    /// The next thing to do, where the handlers allow this.
+    /// The next action, within the handlers' allowances.
     pub(super) fn next(&self, allowances: &[Allowance]) -> Step {
         let mut inner = self.lock();
         if self.closing.has_begun() {
@@ -144,7 +144,7 @@ impl Spares {
         inner.next(allowances, Instant::now())
     }
 
-    /// Lets the spare wait for its pod, or gives it back where the daemon ends.
+    /// Puts the spare into the pool, or gives it back if the daemon ends.
     pub(super) fn keep(&self, kind: SpareKind, spare: Spare) -> Result<(), Box<Spare>> {
         let mut inner = self.lock();
         if self.closing.has_begun() {

@@ -69,7 +69,7 @@ impl SpareKind {
 }
 
 impl VmKind {
-    /// The kind for pods with these bounds; none where the handler has no spare VMs.
+    /// The kind for pods with these bounds; none if the handler has no spare VMs.
     pub(super) fn of(
         handler: &HandlerConfig,
         namespace: &str,

@@ -23,7 +23,8 @@ use crate::templates::Template;
 use crate::unclaimed::{self, FILES_WITHIN};
 use crate::vm_end;
 
-/// How long the guest may take to serve. Generous: a software-emulated guest is slow, and pods come first.
+/// How long the guest may take to become ready. Generous: a software-emulated guest is slow, and pods come
+/// first.
 const READY_WITHIN: Duration = Duration::from_secs(240);
 
 /// Makes a VMM without a guest.
@@ -47,7 +48,7 @@ pub(super) async fn vm(node: &Arc<Node>, kind: &VmKind, template: Arc<Template>)
             Ok(spare)
         }
         Err(error) => {
-            // Nothing has failed where the daemon ends.
+            // The end of the daemon is not a failure.
             unclaimed::end(node, &spare.id, Some(&spare.vm), !node.spares.closing.has_begun()).await;
             Err(error)
         }

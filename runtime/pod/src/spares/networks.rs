@@ -12,10 +12,10 @@ use crate::error::PodError;
 use crate::node::Node;
 use crate::shortage;
 
-/// How long a namespace may take to be made and read.
+/// How long making and reading a namespace may take.
 const MADE_WITHIN: Duration = Duration::from_secs(60);
 
-/// Between two looks: memory becomes short.
+/// Interval between two checks: memory may become short.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Pause while pods start.

@@ -9,7 +9,7 @@ use crate::error::PodError;
 use crate::node::Node;
 use crate::record::PodRecord;
 
-/// How long each file or directory of a pod may take to be made.
+/// How long making each file or directory of a pod may take.
 pub(crate) const MADE_WITHIN: Duration = Duration::from_secs(60);
 
 /// The pod being started, and its node.

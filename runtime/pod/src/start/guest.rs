@@ -23,7 +23,7 @@ use crate::node::Node;
 /// Size of `/dev/shm`, as containers are used to it, in bytes.
 const SHM_BYTES: u64 = 64 << 20;
 
-/// How long the host's `resolv.conf` may take to be read.
+/// How long reading the host's `resolv.conf` may take.
 const READ_WITHIN: Duration = Duration::from_secs(30);
 
 /// Configures the booted guest. Returns the network settings missing in the guest, for people.

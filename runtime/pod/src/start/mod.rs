@@ -65,7 +65,7 @@ pub(crate) struct Raised {
     template: Option<Arc<Template>>,
 }
 
-/// Containers can come.
+/// The pod is ready for containers.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) live: Live,
@@ -114,7 +114,7 @@ impl Reserved {
         }
     }
 
-    /// Raises network and VM side by side.
+    /// Raises network and VM in parallel.
     async fn raise(self, spare: Option<Spare>) -> Result<Raised, Failed> {
         let context = &self.context;
         let (call_off, called_off) = watch::channel(false);

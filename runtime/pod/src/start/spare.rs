@@ -14,7 +14,7 @@ use crate::host::logs;
 use crate::live::{self, Live};
 use crate::spares::SpareGuest;
 
-/// Makes the spare VM the pod's. `None` where it is no good: it has been ended, and the pod starts without.
+/// Makes the spare VM the pod's. `None` if it has failed: it has been ended, and the pod starts without it.
 pub(super) async fn claim(
     context: &StartContext,
     vm: Arc<dyn Vm>,

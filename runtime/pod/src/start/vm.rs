@@ -198,7 +198,7 @@ async fn boot(
     let places = places.clone();
     let reading = move || Ok::<_, Infallible>(places.part_files().builds());
     let pool = &context.node.pools.paths;
-    // No start fails for want of them: the pod counts as outdated then.
+    // A start does not fail without them: the pod then counts as outdated.
     Ok(blocking_within(OPENED_WITHIN, pool, LOOKING, reading).await.unwrap_or_default())
 }
 

@@ -24,7 +24,7 @@ use crate::host::{cgroup, logs};
 use crate::live;
 use crate::node::Node;
 
-/// How long files and directories may take to be made, opened or removed.
+/// How long making, opening or removing files and directories may take.
 pub(crate) const FILES_WITHIN: Duration = Duration::from_secs(60);
 
 /// Makes an id with its directories, for a VM without a pod.

@@ -88,7 +88,7 @@ pub struct MemoryUsage {
     pub major_page_faults: u64,
     /// How often the limit was reached.
     pub limit_hits: u64,
-    /// Processes killed for want of memory.
+    /// Processes killed for lack of memory.
     pub oom_events: u64,
     pub pressure: Option<Pressure>,
 }

@@ -33,7 +33,7 @@ pub(crate) type Known = HashMap<String, bool>;
 pub(crate) struct Meter {
     began: Instant,
     state: Mutex<State>,
-    /// Changes with each answer, and when none comes.
+    /// Changes with each answer, and with each missing one.
     last: watch::Sender<Option<Arc<GuestUsage>>>,
 }
 

@@ -68,7 +68,7 @@ fn plain(name: &str) -> bool {
 /// refuse those of all pods.
 fn unique<T>(all: impl Iterator<Item = T>, name: impl Fn(&T) -> String) -> Vec<T> {
     let mut seen = HashSet::new();
-    // Looks at no more than an honest answer has.
+    // Reads no more entries than an honest answer has.
     let mut looked_at: Vec<T> = all.take(ENTRIES_MAX).collect();
     looked_at.retain(|one| {
         let name = name(one);

@@ -41,7 +41,7 @@ pub(crate) struct Keeper {
 /// A volume for the keeper.
 #[derive(Debug)]
 enum Asked {
-    /// The bounds of a volume in memory are to be those of the one in this directory.
+    /// Keep a memory volume's limits equal to those of the volume in this directory.
     Memory(PathBuf),
     /// A volume is to have this version, and later ones if it is a volume of the pod.
     Publish {
@@ -133,9 +133,9 @@ struct Keeping {
 /// A published volume as the guest has it.
 #[derive(Debug, Default)]
 struct Published {
-    /// The version, where it is known.
+    /// The version, if known.
     version: Option<String>,
-    /// Notifies of changes; absent where the watch could not be made yet.
+    /// Notifies of changes; absent if the watch could not be made yet.
     watch: Option<Watch>,
 }
 

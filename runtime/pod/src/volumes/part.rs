@@ -55,7 +55,7 @@ pub(super) fn find(place: &Path, volume: &OwnedFd, root: &Statx) -> io::Result<O
     if device(&found) != device(root) {
         return Ok(None);
     }
-    // The kernel's own name for it, whatever links lead there.
+    // The kernel's own name for it, independent of links.
     let directory = fs::read_link(format!("/proc/self/fd/{}", volume.as_raw_fd()))?;
     let mountinfo = fs::read_to_string("/proc/self/mountinfo")?;
     let sub_path = sub_path(&mountinfo, found.stx_mnt_id, root.stx_mnt_id, &directory);

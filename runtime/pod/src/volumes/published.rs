@@ -178,7 +178,7 @@ fn check_layout(volume: &OwnedFd) -> Result<(), ReadError> {
         let wanted = [DATA.as_bytes(), b"/", name].concat();
         match readlinkat(volume, entry.file_name(), Vec::new()) {
             Ok(target) if target.as_bytes() == wanted => {}
-            // Taken away meanwhile.
+            // Removed meanwhile.
             Err(Errno::NOENT) => {}
             Ok(_) | Err(Errno::INVAL) => return Err(ReadError::Unlike("holds what is in no version")),
             Err(errno) => return Err(errno.into()),
