@@ -39,7 +39,7 @@ pub struct Place {
 #[derive(Debug, thiserror::Error)]
 pub enum PoolError {
     /// All threads of the pool have been busy for too long. The work was not begun.
-    #[error("all {places} threads that may wait for {waits_for} do, for {} s now", PLACE_WITHIN.as_secs())]
+    #[error("all {places} threads for {waits_for} have been waiting for {} s", PLACE_WITHIN.as_secs())]
     Full {
         /// Name of the disk, or of the other thing the threads wait for.
         waits_for: &'static str,
@@ -47,7 +47,7 @@ pub enum PoolError {
         places: usize,
     },
     /// The work panicked, or the daemon is shutting down.
-    #[error("a thread that waits for {0} ended before its work")]
+    #[error("a thread waiting for {0} ended before its work was done")]
     Died(&'static str),
 }
 
@@ -160,7 +160,7 @@ mod tests {
         tokio::task::yield_now().await;
         tokio::time::advance(PLACE_WITHIN + Duration::from_secs(1)).await;
         let error = late.await.unwrap().unwrap_err();
-        assert_eq!(error.to_string(), "all 1 threads that may wait for a frozen disk do, for 30 s now");
+        assert_eq!(error.to_string(), "all 1 threads for a frozen disk have been waiting for 30 s");
         drop(thaw);
         hanging.await.unwrap().unwrap();
         assert_eq!(pool.run(|| 7).await.unwrap(), 7);

@@ -77,7 +77,7 @@ pub enum InstallError {
     #[error(transparent)]
     Kubelet(#[from] KubeletError),
     /// A file to be installed cannot be read.
-    #[error("cannot read {} of what is to be installed", path.display())]
+    #[error("cannot read {}, a file to be installed", path.display())]
     Source {
         /// The file.
         path: PathBuf,
@@ -85,14 +85,14 @@ pub enum InstallError {
         source: io::Error,
     },
     /// Pods cannot run here.
-    #[error("the node's check failed, and the daemon was not started anew:\n{0}")]
+    #[error("the node's check failed, and the daemon was not restarted:\n{0}")]
     Check(String),
     /// The node has several runtimes.
-    #[error("this node has several runtimes ({}): say by --upstream which one the kubelet uses", .0.join(", "))]
+    #[error("this node has several runtimes ({}): name the kubelet's with --upstream", .0.join(", "))]
     Runtimes(Vec<String>),
     /// The node's own pods would have no runtime.
     #[error(
-        "{CONFIGURATION} on the node names no upstream.socket, so that pods of the node itself would be refused: \
+        "{CONFIGURATION} on the node names no upstream.socket, so pods of the node itself would be refused: \
          the kubelet was not switched; name one, or remove the file and run this again"
     )]
     NoUpstream,
@@ -296,7 +296,7 @@ fn daemon(
     host.run("systemctl", &["try-restart", DEVICE_PLUGIN])?;
     record.restart_due = false;
     record.save(root)?;
-    say(report, "daemon", "started; pods that were there go on");
+    say(report, "daemon", "started; existing pods go on");
     Ok(())
 }
 

@@ -61,17 +61,17 @@ pub enum KubeletError {
     )]
     NoCommand,
     /// The path of the daemon's socket needs escaping in configuration files.
-    #[error("the socket {0:?} has characters that cannot stand in a unit")]
+    #[error("the socket {0:?} has characters not allowed in a unit")]
     Socket(PathBuf),
     /// k3s is started with an argument that overrides its configuration files.
-    #[error("{unit} is started with {FLAG}, which goes before its configuration: change it there by hand")]
+    #[error("{unit} is started with {FLAG}, and this overrides its configuration: change it there by hand")]
     Fixed {
         /// The unit of k3s.
         unit: &'static str,
     },
     /// Pods run in k3s's own containerd. After a switch nothing would manage them.
     #[error(
-        "pods run in k3s's own containerd, which k3s does not start beside another runtime: \
+        "pods run in k3s's own containerd, and k3s does not start it beside another runtime: \
          drain the node, run k3s-killall.sh, and run this command on the node itself"
     )]
     K3sPods,

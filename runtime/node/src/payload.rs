@@ -39,7 +39,7 @@ pub(crate) struct PayloadFile {
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
     /// A file or directory cannot be read.
-    #[error("cannot read {} of what is to be installed", path.display())]
+    #[error("cannot read {}, a file to be installed", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum PayloadError {
         source: std::io::Error,
     },
     /// A part is missing.
-    #[error("{} has no {part}: it is no tree that make install has made", tree.display())]
+    #[error("{} has no {part}: it is no tree made by make install", tree.display())]
     Lacks {
         /// The tree.
         tree: PathBuf,

@@ -20,7 +20,7 @@ pub enum ProcessesError {
     #[error(transparent)]
     Root(#[from] RootError),
     /// The root has no processes, so it does not belong to a running node.
-    #[error("the node's /proc shows no processes: mount the node's root with all that is mounted below it")]
+    #[error("the node's /proc shows no processes: mount the node's root with all mounts below it")]
     None,
 }
 

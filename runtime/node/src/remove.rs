@@ -58,7 +58,7 @@ pub fn remove(
     report: Report<'_>,
 ) -> Result<(), RemoveError> {
     if Held::peek(root)?.is_none() {
-        say(report, "node", "has nothing that this program has installed");
+        say(report, "node", "has nothing installed by this program");
         return Ok(());
     }
     let held = Held::take(root)?;

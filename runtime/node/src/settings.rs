@@ -51,7 +51,7 @@ pub enum SettingsError {
     #[error("{CONFIGURATION} on the node cannot be read")]
     Parse(#[source] Box<toml::de::Error>),
     /// The delivered configuration has no line for a key.
-    #[error("the configuration that is to be installed has no line for {section}.{key}")]
+    #[error("the configuration to be installed has no line for {section}.{key}")]
     NoLine {
         /// The table.
         section: &'static str,

@@ -32,7 +32,7 @@ pub struct ConsolePath {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodLogsError {
     /// No present or removed pod has this name or this beginning of its id.
-    #[error("no pod has the id or the name {0:?}, and the logs of none that was removed are kept")]
+    #[error("no pod has the id or the name {0:?}, and no logs of a removed one are kept")]
     Unknown(String),
     /// More than one present pod matches.
     #[error("{sought:?} means more than one pod: {}", pods.join(", "))]

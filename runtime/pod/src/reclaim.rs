@@ -32,7 +32,7 @@ async fn run(node: Weak<Node>) {
         let Some(node) = node.upgrade() else { return };
         let short = shortage::is_short();
         if short && !asked_before {
-            tracing::warn!("the node is short of memory; guests are asked for what they only cache");
+            tracing::warn!("the node is short of memory; guests are asked for cached memory");
         }
         if short {
             from_guests(&node, shortage::is_short).await;
@@ -54,15 +54,15 @@ pub(crate) async fn from_guests(node: &Node, is_short: impl Fn() -> bool) {
 }
 
 async fn from_guest(id: &str, live: &Live) -> u64 {
-    const DOING: &str = "asking the guest for what it caches";
+    const DOING: &str = "asking the guest for cached memory";
     match within(GIVEN_BACK_WITHIN, DOING, live.call(DOING, live.agent.reclaim())).await {
         Ok(bytes) => {
-            tracing::debug!(id, bytes, "a guest gave back what it cached");
+            tracing::debug!(id, bytes, "a guest gave back cached memory");
             bytes
         }
         // Also an agent of an earlier build without this call.
         Err(error) => {
-            tracing::debug!(id, error = error.chain(), "a guest keeps what it caches");
+            tracing::debug!(id, error = error.chain(), "a guest keeps its cached memory");
             0
         }
     }

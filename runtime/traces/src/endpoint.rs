@@ -19,7 +19,7 @@ pub enum EndpointError {
         text: String,
     },
     /// TLS, not supported.
-    #[error("{text:?} asks for TLS, which is not supported here: use a collector on the node over http://")]
+    #[error("{text:?} asks for TLS, not supported here: use a collector on the node over http://")]
     Tls {
         /// The text.
         text: String,

@@ -49,7 +49,7 @@ pub fn vmms_without_pod() -> BTreeSet<u32> {
 /// of memory.
 pub fn waiting_vms(log: &str) -> Vec<String> {
     let with = |text: &'static str| log.lines().filter(move |line| line.contains(text));
-    let gone: Vec<_> = with("a spare is ended").chain(with("in a VM that waited")).collect();
+    let gone: Vec<_> = with("a spare is ended").chain(with("a spare VM is claimed")).collect();
     let id = |line: &'_ str| line.split('"').nth(1).map(str::to_owned);
     let made = with("a VM waits for a pod").filter_map(id);
     made.filter(|id| !gone.iter().any(|line| line.contains(id.as_str()))).collect()

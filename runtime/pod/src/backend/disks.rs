@@ -40,11 +40,11 @@ impl HostDisk {
 pub(crate) enum DiskError {
     #[error("{}: no such device on the node", .0.display())]
     Missing(PathBuf),
-    #[error("{}: a character device of the node's kernel does not reach into a VM; a pod that needs it belongs to a runtime behind Podvisor (upstream)", .0.display())]
+    #[error("{}: a character device of the node's kernel does not reach into a VM; run the pod on a runtime behind Podvisor (upstream)", .0.display())]
     Character(PathBuf),
     #[error("{} is no device", .0.display())]
     NoDevice(PathBuf),
-    #[error("{}: the node lets nobody write to it, and its permissions hold w", .0.display())]
+    #[error("{}: it is read-only on the node, and its permissions hold w", .0.display())]
     ReadOnly(PathBuf),
     #[error("cannot open {}", path.display())]
     Io { path: PathBuf, source: io::Error },

@@ -27,7 +27,7 @@ pub(crate) fn create<'a>(
         return Err(PodError::new(PodErrorKind::FailedPrecondition, format!("pod {pod_id} is not ready")));
     }
     if known.len() >= CONTAINERS_MAX {
-        let text = format!("pod {pod_id} has {CONTAINERS_MAX} containers already, which is the most");
+        let text = format!("pod {pod_id} has {CONTAINERS_MAX} containers already, the maximum");
         return Err(PodError::new(PodErrorKind::FailedPrecondition, text));
     }
     let mut known = known;

@@ -88,7 +88,7 @@ impl Container {
                 let (process, stop_signal) = (Arc::default(), Signal::KILL);
                 let mut container =
                     Container { record, status, process, stop_signal, log_path, output, ended };
-                container.doubt(&format!("what is on record of it cannot be used: {error}"));
+                container.doubt(&format!("its record cannot be used: {error}"));
                 container
             }
         }

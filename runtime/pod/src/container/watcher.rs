@@ -56,7 +56,7 @@ async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<ProcessEx
         if tokio::time::timeout(OUTPUT_AFTER_EXIT, copiers.finished()).await.is_err() {
             let killing = kill::kill(live, id);
             if !matches!(tokio::time::timeout(KILLED_WITHIN, killing).await, Ok(Ok(()))) {
-                tracing::debug!(container = id, "processes that outlived their container stay");
+                tracing::debug!(container = id, "processes remain after their container's end");
             }
             if tokio::time::timeout(LOGGED_WITHIN, copiers.finished()).await.is_err() {
                 tracing::warn!(
@@ -98,7 +98,11 @@ async fn wait(live: &Live, id: &str) -> Result<ProcessExit, String> {
             asked = 0;
             let why = format!("its agent cannot be asked how container {id} ended: {}", chain_of(&error));
             if let Err(error) = live.give_up(why).await {
-                tracing::error!(container = id, error = error.chain(), "a VM that is given up does not end");
+                tracing::error!(
+                    container = id,
+                    error = error.chain(),
+                    "a VM does not end after it was given up"
+                );
             }
         }
         tokio::time::sleep(BETWEEN_ASKS).await;

@@ -112,8 +112,8 @@ impl Comparison<'_> {
         pods.filter(|(daemon, (id, pod))| pod.ready && !runs(daemon, id))
             .map(|(_, (id, pod))| Difference {
                 what: format!("pod {} ({id}) is ready on record, and no VMM runs for it", pod.name),
-                means: "its VM has ended, and no daemon has seen that",
-                advice: "see that the daemon runs and answers: it reports the pod as not ready, and the kubelet makes \
+                means: "its VM has ended, unnoticed by any daemon",
+                advice: "make sure the daemon runs and answers: it reports the pod as not ready, and the kubelet makes \
                          another; podvisor console says how the VM ended",
                 leftover: None,
             })
@@ -127,9 +127,7 @@ impl Comparison<'_> {
             match self.daemon_of(vmm) {
                 Some(daemon) if daemon.record.has(name) => None,
                 Some(_) => Some(Difference {
-                    what: format!(
-                        "VMM process {pid} of {run_dir} runs for pod {name}…, which is not on record"
-                    ),
+                    what: format!("VMM process {pid} of {run_dir} runs for pod {name}…, not on record"),
                     means: "the pod was removed, or a daemon was killed before it wrote the VMM down; the guest runs \
                             on and has its memory",
                     advice: REPAIR,
@@ -138,7 +136,7 @@ impl Comparison<'_> {
                 None if vmm.attended => None,
                 None => Some(Difference {
                     what: format!("VMM process {pid} runs for pod {name}… of the run directory {run_dir}"),
-                    means: "another daemon has made it, which does not run now; pods outlive their daemon",
+                    means: "another daemon has made it and does not run now; pods outlive their daemon",
                     advice: "start that daemon, or look with its configuration: podvisor --config FILE doctor",
                     leftover: None,
                 }),
@@ -153,7 +151,7 @@ impl Comparison<'_> {
             traces.entry(&trace.pod_id).or_default().push(trace.path.display().to_string());
         }
         let networks = traces.into_iter().map(|(pod, paths)| Difference {
-            what: format!("network of pod {pod}, which is not on record: {}", paths.join(", ")),
+            what: format!("network of pod {pod}, not on record: {}", paths.join(", ")),
             means: "a network namespace with its interfaces and tap, or the record of a CNI ADD without its DEL: \
                     addresses and rules of the node may be taken still",
             advice: "podvisor doctor --repair runs the CNI plugins' DEL and removes it",
@@ -161,7 +159,7 @@ impl Comparison<'_> {
         });
         let leases =
             self.node.leases.iter().filter(|(pod, _)| !self.is_owned(pod)).map(|(pod, path)| Difference {
-                what: format!("address {} is given to pod {pod}, which is not on record", path.display()),
+                what: format!("address {} is given to pod {pod}, not on record", path.display()),
                 means: "a command's private daemon was killed; no other pod can get the address",
                 advice: REPAIR,
                 leftover: Some(Leftover::File(path.clone())),
@@ -173,8 +171,8 @@ impl Comparison<'_> {
         let nobodys = self.node.cgroups.iter().filter(|(pod, _)| !self.is_owned(pod));
         nobodys
             .map(|(pod, path)| Difference {
-                what: format!("cgroup {} of pod {pod}, which is not on record", path.display()),
-                means: "what ran in it has ended, or is a VMM that is listed here too",
+                what: format!("cgroup {} of pod {pod}, not on record", path.display()),
+                means: "its processes have ended, or are a VMM also listed here",
                 advice: REPAIR,
                 leftover: Some(Leftover::Cgroup(path.clone())),
             })
@@ -198,10 +196,10 @@ fn run_dirs(daemon: &Daemon, files: &DaemonFiles) -> Vec<Difference> {
     nobodys
         .map(|(name, mounts)| Difference {
             what: format!(
-                "directory {} with {mounts} mounts, of a pod that is not on record",
+                "directory {} with {mounts} mounts, of a pod not on record",
                 dirs.pod_run_dir(name).display()
             ),
-            means: "sockets, acknowledgements and the shared directory of a pod that is gone",
+            means: "sockets, acknowledgements and the shared directory of a removed pod",
             advice: REPAIR,
             leftover: Some(Leftover::RunDir(dirs.clone(), name.clone())),
         })
@@ -214,11 +212,11 @@ fn state_dirs(daemon: &Daemon, files: &DaemonFiles) -> Vec<Difference> {
     nobodys
         .map(|(pod, bytes)| Difference {
             what: format!(
-                "directory {} with {} KiB, of a pod that is not on record",
+                "directory {} with {} KiB, of a pod not on record",
                 dirs.pod_state_dir(pod).display(),
                 bytes >> 10
             ),
-            means: "the scratch disk and other files of a pod that is gone",
+            means: "the scratch disk and other files of a removed pod",
             advice: REPAIR,
             leftover: Some(Leftover::StateDir(dirs.clone(), pod.clone())),
         })
@@ -234,12 +232,8 @@ fn acks(daemon: &Daemon, files: &DaemonFiles) -> Vec<Difference> {
         .filter(|acks| record.has(&acks.pod) && !record.containers.contains(&acks.container));
     nobodys
         .map(|acks| Difference {
-            what: format!(
-                "file {} of container {}, which is not on record",
-                acks.path.display(),
-                acks.container
-            ),
-            means: "the place in the log of a container that is gone",
+            what: format!("file {} of container {}, not on record", acks.path.display(), acks.container),
+            means: "the place in the log of a removed container",
             advice: REPAIR,
             leftover: Some(Leftover::File(acks.path.clone())),
         })
@@ -248,15 +242,15 @@ fn acks(daemon: &Daemon, files: &DaemonFiles) -> Vec<Difference> {
 
 fn images(files: &DaemonFiles) -> Vec<Difference> {
     let nobodys = files.image_files.iter().map(|path| Difference {
-        what: format!("file {} of an image that is not on record", path.display()),
+        what: format!("file {} of an image not on record", path.display()),
         means: "a pull or a removal was cut short, and nothing names it; its space is taken",
         advice: REPAIR,
         leftover: Some(Leftover::File(path.clone())),
     });
     let missing = files.images_missing.iter().map(|image| Difference {
         what: format!("image {image} is on record, and its file is missing"),
-        means: "somebody has removed the file; no container of the image can be made",
-        advice: "restart the daemon, which takes such images off the record, and pull the image again",
+        means: "the file was removed by hand; no container of the image can be created",
+        advice: "restart the daemon to take such images off the record, and pull the image again",
         leftover: None,
     });
     nobodys.chain(missing).collect()
@@ -271,7 +265,7 @@ fn records(daemon: &Daemon) -> Vec<Difference> {
     });
     let quarantined = daemon.record.quarantined.iter().map(|name| Difference {
         what: format!("the value {name} is in quarantine"),
-        means: "it could not be read when a daemon started, and was kept for whoever wants to know why",
+        means: "it could not be read when a daemon started, and was kept for analysis",
         advice: "look for failures of the disk; with the daemon stopped, podvisor doctor --repair removes it",
         leftover: (daemon.place.life != Life::Serving)
             .then(|| Leftover::Quarantined(daemon.place.dirs.clone(), name.clone())),
@@ -283,16 +277,16 @@ fn place(daemon: &Daemon, files: &DaemonFiles) -> Option<Difference> {
     let run_dir = &daemon.place.dirs.run_dir;
     if daemon.place.life == Life::Over {
         return files.has_run_dir.then(|| Difference {
-            what: format!("directory {} of a private daemon that has ended", run_dir.display()),
+            what: format!("directory {} of an ended private daemon", run_dir.display()),
             means: "a podvisor run was killed, and its daemon too",
             advice: REPAIR,
             leftover: Some(Leftover::Place(run_dir.clone())),
         });
     }
     files.stale_socket.as_ref().map(|socket| Difference {
-        what: format!("socket {}, on which nobody listens", socket.display()),
+        what: format!("socket {} without a listener", socket.display()),
         means: "the daemon was killed",
-        advice: "start the daemon, which makes it anew",
+        advice: "start the daemon; it makes the socket again",
         leftover: Some(Leftover::File(socket.clone())),
     })
 }

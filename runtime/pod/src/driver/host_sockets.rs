@@ -75,7 +75,7 @@ impl Driver {
         if self.status.host_sockets || found.is_empty() {
             return Ok(self.status.host_sockets);
         }
-        const WHY: &str = "the pod was started before its handler had host_sockets, or from an older installation; it must be made anew";
+        const WHY: &str = "the pod was started before its handler had host_sockets, or from an older installation; recreate the pod";
         match found.iter().find(|socket| socket.sub_path.is_none()) {
             Some(socket) => {
                 let text = format!("mounts: host path {}: {WHY}", socket.path.display());

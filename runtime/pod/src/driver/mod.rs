@@ -200,11 +200,7 @@ impl Driver {
         if !passed_by.is_empty() {
             counters::settings_passed_by();
             let (pod, settings) = (&self.record.id, passed_by.join("; "));
-            tracing::warn!(
-                pod,
-                settings,
-                "CNI plugins left settings on the node that the pod's VM does not have"
-            );
+            tracing::warn!(pod, settings, "the pod's VM lacks settings left on the node by CNI plugins");
         }
     }
 

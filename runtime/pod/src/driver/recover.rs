@@ -364,7 +364,7 @@ impl Driver {
             Ok(missing) if missing.is_empty() => {}
             Ok(missing) => {
                 let slots: Vec<u8> = missing.into_iter().map(Slot::number).collect();
-                tracing::error!(pod, ?slots, "a VM lacks devices that its containers have on record");
+                tracing::error!(pod, ?slots, "a VM lacks devices recorded for its containers");
             }
             Err(error) => {
                 tracing::error!(

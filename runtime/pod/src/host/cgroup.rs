@@ -248,7 +248,7 @@ fn pass_controllers_down(mount: &Path, place: &Path) {
         for controller in CONTROLLERS {
             let opened = fs::OpenOptions::new().write(true).open(&file);
             if let Err(error) = opened.and_then(|mut file| file.write_all(controller.as_bytes())) {
-                tracing::debug!(path = %file.display(), controller, %error, "a cgroup passes this on to nobody");
+                tracing::debug!(path = %file.display(), controller, %error, "a cgroup does not pass this controller on");
             }
         }
     }

@@ -102,10 +102,7 @@ impl Exec {
         let end = self.live.call("waiting for the command", waiting).await?;
         let reading = async { tokio::join!(stdout.finished(), stderr.finished()) };
         if tokio::time::timeout(OUTPUT_AFTER_EXIT, reading).await.is_err() {
-            tracing::debug!(
-                container = self.container_id,
-                "a command left something behind that holds its output"
-            );
+            tracing::debug!(container = self.container_id, "a process left by a command holds its output");
         }
         Ok(ExecOutput { stdout: stdout.take(), stderr: stderr.take(), exit_code: end.exit_code })
     }

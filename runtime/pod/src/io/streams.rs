@@ -155,7 +155,7 @@ impl ExecEnd {
                 return;
             }
         }
-        tracing::warn!(container = self.container_id, "a command whose client has gone does not end");
+        tracing::warn!(container = self.container_id, "a command does not end after its client has gone");
     }
 
     /// Kills it and all processes it started, and waits for it.

@@ -323,7 +323,7 @@ impl Plugs {
         if plugged.is_err()
             && let Err(error) = self.compare(live).await
         {
-            tracing::debug!(error = error.chain(), "a VMM does not say what a failed plug left");
+            tracing::debug!(error = error.chain(), "a VMM does not report its slots after a failed plug");
         }
         plugged
     }

@@ -69,7 +69,7 @@ pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
     let node = node.clone();
     tokio::spawn(async move {
         if let Err(error) = node.backends.images.users_are_known().await {
-            tracing::warn!(error = chain_of(&error), "removed images that nobody uses are there still");
+            tracing::warn!(error = chain_of(&error), "unused removed images still exist");
         }
     });
     Ok(())
@@ -91,7 +91,7 @@ fn readable<T: DeserializeOwned>(store: &Store, table: Table) -> Result<Readable
     if !quarantined.is_empty()
         && let Err(error) = store.quarantine(table, &quarantined.keys().cloned().collect::<Vec<_>>())
     {
-        tracing::error!(error = chain_of(&error), "values that cannot be read stay where they are");
+        tracing::error!(error = chain_of(&error), "unreadable values stay where they are");
     }
     Ok(Readable { values: listing.values.into_iter().collect(), quarantined })
 }

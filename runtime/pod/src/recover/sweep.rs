@@ -28,8 +28,8 @@ pub(super) fn find(node: &Node, known: &HashSet<String>) -> HashSet<String> {
 pub(super) async fn sweep(node: Arc<Node>, strays: HashSet<String>) {
     for id in strays {
         match sweep_one(&node, &id).await {
-            Ok(()) => tracing::info!(id, "took away what no pod on record owns"),
-            Err(why) => tracing::warn!(id, why, "what no pod on record owns stays"),
+            Ok(()) => tracing::info!(id, "removed leftovers without a pod on record"),
+            Err(why) => tracing::warn!(id, why, "leftovers without a pod on record stay"),
         }
     }
     node.backends.network.collect_garbage().await;

@@ -65,7 +65,7 @@ async fn work(node: &Arc<Node>) -> Duration {
 }
 
 async fn make(node: &Arc<Node>) -> Duration {
-    const DOING: &str = "making a network namespace that waits for a pod";
+    const DOING: &str = "making a network namespace for the pool";
     let making = async {
         let made = node.backends.network.make_spare().await;
         made.map_err(|error: BackendError| PodError::internal(DOING).because(error))

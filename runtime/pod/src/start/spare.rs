@@ -29,7 +29,7 @@ pub(super) async fn claim(
         give_up(context, &vm, error).await?;
         return Ok(None);
     }
-    tracing::info!(pod = context.id(), "a pod starts in a VM that waited");
+    tracing::info!(pod = context.id(), "a spare VM is claimed by a pod");
     let protocol = guest.releases.protocol;
     check_layer_limits(context, protocol).map_err(late)?;
     let sockets = names_sockets(context) && vm.has_program_port();
@@ -43,7 +43,7 @@ pub(super) async fn claim(
 pub(super) async fn claim_vmm(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<bool, Failed> {
     match context.watch.time("spawn", take(context, vm)).await {
         Ok(()) => {
-            tracing::debug!(pod = context.id(), "a pod starts in a VMM that waited");
+            tracing::debug!(pod = context.id(), "a spare VMM is claimed by a pod");
             Ok(true)
         }
         Err(error) => give_up(context, vm, error).await.map(|()| false),

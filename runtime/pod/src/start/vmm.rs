@@ -23,7 +23,7 @@ pub(super) async fn make_cgroups(context: &StartContext) -> Result<Vec<PathBuf>,
     let making = move || Ok::<_, Infallible>(cgroup::make(&root, &record.spec.cgroup_parent, &record.id));
     let made = blocking_within(MADE_WITHIN, &node.pools.kernel, "making cgroups", making).await?;
     if let Some(why) = made.missing.filter(|_| node.start.now().strict_cgroups) {
-        let text = format!("the pod's VMM has no cgroup of its own, which cgroup.strict asks for: {why}");
+        let text = format!("the pod's VMM has no cgroup of its own, required by cgroup.strict: {why}");
         return Err(PodError::internal(text));
     }
     Ok(made.paths)

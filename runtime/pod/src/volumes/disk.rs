@@ -56,7 +56,7 @@ pub(crate) enum DiskVolumeError {
     /// It is in use by a running VM, possibly one of another pod.
     #[error("{} is in use by another VM", .0.display())]
     InUse(PathBuf),
-    #[error("{} is no disk that was made for the volume", .0.display())]
+    #[error("{} is no disk made for the volume", .0.display())]
     Foreign(PathBuf),
     #[error("cannot make or open {}", path.display())]
     Io { path: PathBuf, source: io::Error },

@@ -180,7 +180,9 @@ fn check_layout(volume: &OwnedFd) -> Result<(), ReadError> {
             Ok(target) if target.as_bytes() == wanted => {}
             // Removed meanwhile.
             Err(Errno::NOENT) => {}
-            Ok(_) | Err(Errno::INVAL) => return Err(ReadError::Unlike("holds what is in no version")),
+            Ok(_) | Err(Errno::INVAL) => {
+                return Err(ReadError::Unlike("holds an entry outside of a version"));
+            }
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -208,7 +210,9 @@ impl Reading {
         for entry in Dir::read_from(directory)? {
             let name = entry?.file_name().to_owned();
             if ![&b"."[..], b".."].contains(&name.to_bytes()) {
-                names.push(name.into_string().map_err(|_| ReadError::Unlike("has a name that is no text"))?);
+                names.push(
+                    name.into_string().map_err(|_| ReadError::Unlike("has a name with invalid UTF-8"))?,
+                );
             }
             if self.files.len() + names.len() > FILES_MAX {
                 return Err(ReadError::Unlike("has more files than are copied"));
@@ -218,7 +222,9 @@ impl Reading {
         for name in names {
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let opened = match openat(directory, &name, flags, Mode::empty()) {
-                Err(Errno::LOOP | Errno::NXIO) => return Err(ReadError::Unlike("holds what is no file")),
+                Err(Errno::LOOP | Errno::NXIO) => {
+                    return Err(ReadError::Unlike("holds an entry of another type"));
+                }
                 opened => opened?,
             };
             let found = fstat(&opened)?;
@@ -234,7 +240,7 @@ impl Reading {
                     return Err(ReadError::Unlike("has too many directories in each other"));
                 }
                 FileType::RegularFile => self.file(opened, path, &found)?,
-                _ => return Err(ReadError::Unlike("holds what is no file")),
+                _ => return Err(ReadError::Unlike("holds an entry of another type")),
             }
         }
         Ok(())
@@ -253,7 +259,7 @@ impl Reading {
     fn take(&mut self, bytes: u64) -> Result<(), ReadError> {
         self.bytes += bytes;
         if self.bytes > BYTES_MAX {
-            return Err(ReadError::Unlike("is larger than what is copied"));
+            return Err(ReadError::Unlike("is too large to be copied"));
         }
         Ok(())
     }

@@ -78,7 +78,7 @@ mod tests {
         assert_eq!((traces.endpoint.to_string().as_str(), traces.sample), ("http://127.0.0.1:4317/", 1.0));
         for (text, why) in [
             ("endpoint = \"127.0.0.1:4317\"", "traces.endpoint: \"127.0.0.1:4317\" is not of the form"),
-            ("endpoint = \"https://host:4317\"", "TLS, which is not supported"),
+            ("endpoint = \"https://host:4317\"", "TLS, not supported"),
             ("sample = 1.5", "traces.sample: 1.5 is no share"),
             ("sample = -1.0", "traces.sample: -1 is no share"),
             ("sample = nan", "traces.sample: NaN is no share"),

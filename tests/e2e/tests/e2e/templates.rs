@@ -350,7 +350,7 @@ async fn a_pod_gets_a_vm_that_waits_and_a_kill_leaves_none() {
     assert!(doctor.status.success(), "nothing of it is a leftover: {said}");
 
     let pod = client.run_pod_on(&spec::pod("web", host.dir()), HANDLER).await.unwrap();
-    assert!(host.daemon.log().contains("a pod starts in a VM that waited"), "{}", host.daemon.log());
+    assert!(host.daemon.log().contains("a spare VM is claimed by a pod"), "{}", host.daemon.log());
     let served =
         spec::shell("main", &image, "mkdir /www; echo served >/www/page; exec httpd -f -p 80 -h /www");
     let container = client.run(&pod, served).await.unwrap();

@@ -78,10 +78,10 @@ fn no_link_in_a_version_is_followed() {
     let dir = tempfile::tempdir().unwrap();
     version_at(dir.path(), "..1", &[("key", "")]);
     symlink("/etc/passwd", dir.path().join("..1/link")).unwrap();
-    assert_eq!(why(read(dir.path())), "holds what is no file");
+    assert_eq!(why(read(dir.path())), "holds an entry of another type");
     fs::remove_file(dir.path().join("..1/link")).unwrap();
     rustix::fs::mknodat(CWD, dir.path().join("..1/pipe"), FileType::Fifo, Mode::RUSR, 0).unwrap();
-    assert_eq!(why(read(dir.path())), "holds what is no file");
+    assert_eq!(why(read(dir.path())), "holds an entry of another type");
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn what_is_too_large_is_not_copied() {
     version_at(dir.path(), "..1", &[("a", &half), ("b", &half)]);
     assert_eq!(read(dir.path()).unwrap().bytes, BYTES_MAX);
     version_at(dir.path(), "..2", &[("a", &half), ("b", &half), ("c", page)]);
-    assert_eq!(why(read(dir.path())), "is larger than what is copied");
+    assert_eq!(why(read(dir.path())), "is too large to be copied");
     let many = tempfile::tempdir().unwrap();
     version_at(many.path(), "..1", &[("key", "")]);
     for number in 0..FILES_MAX {
