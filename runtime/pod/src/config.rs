@@ -1,4 +1,4 @@
-//! The daemon's configuration of the node, as the pods need it.
+//! The daemon's configuration of the node, as needed for pods.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,21 +10,22 @@ use runtime_spec::{HandlerConfig, Kernel};
 use crate::installed::InstalledFile;
 use crate::plugins::Plugins;
 
-/// The rules for pods that are started. A pod that is there keeps those that it was started by.
+/// The rules for new pods. An existing pod keeps the rules of its start.
 #[derive(Clone, Debug, Default)]
 pub struct StartConfig {
     /// The handlers, each with its name.
     pub handlers: Vec<HandlerConfig>,
-    /// Serves pods that name no handler; without it such pods are refused.
+    /// Serves pods without a handler's name. Without a default, such pods are refused.
     pub default_handler: Option<String>,
-    /// Whether a pod is refused whose VMM cannot have a cgroup of its own, or whose cgroup allows less memory than its
-    /// VM and VMM take. Otherwise such a VMM stays in the daemon's cgroup, and such a VM is made to fit.
+    /// Whether to refuse a pod if its VMM cannot have a cgroup of its own, or if its cgroup allows less
+    /// memory than its VM and VMM need. Otherwise the VMM stays in the daemon's cgroup, and the VM is made to
+    /// fit.
     pub strict_cgroups: bool,
-    /// Most VMMs without a guest that wait for pods.
+    /// Most VMMs without a guest in the pool.
     pub spare_vmms: u8,
 }
 
-/// The files of the guest kernels. The full one need not be there where no handler asks for it.
+/// The files of the guest kernels. The full one may be missing if no handler needs it.
 #[derive(Clone, Debug)]
 pub struct Kernels {
     /// See [`Kernel::Small`].
@@ -50,7 +51,7 @@ pub struct PodsConfig {
     pub state_dir: PathBuf,
     /// `pods/<id>/` with sockets: does not survive a reboot.
     pub run_dir: PathBuf,
-    /// The rules for pods that are started.
+    /// The rules for new pods.
     pub start: StartConfig,
     /// Guest kernels, uncompressed ELFs.
     pub kernels: Kernels,

@@ -42,7 +42,8 @@ pub(crate) struct SpawnRequest {
     pub(crate) id: String,
     /// An existing directory for the sockets.
     pub(crate) dir: PathBuf,
-    /// The tmpfs with the VMM's logs and its root, for its guest's access to the host's files. The call makes it.
+    /// The tmpfs with the VMM's logs, and with its root for the guest's access to the host's files. The call
+    /// makes it.
     pub(crate) shared: PathBuf,
     /// The guest's cache of those files.
     pub(crate) volume_cache: VolumeCache,

@@ -1,7 +1,7 @@
 //! Gives a VM another size: memory through the memory device, processors through the agent.
 //!
 //! ```text
-//!   growth:  make vCPUs, offer memory ─► agent binds device, starts processors ─► guest has taken it ─► limits
+//!   growth:  make vCPUs, offer memory ─► agent binds device, starts processors ─► guest takes it ─► limits
 //!   less:    limits ─► agent stops processors ─► offer less memory ─► guest gives back as it can
 //! ```
 

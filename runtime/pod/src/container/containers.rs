@@ -1,7 +1,7 @@
 //! A pod's containers as its driver holds them.
 //!
-//! [`Containers`] keeps the invariants: a container is found by the id on its record, names are one container's
-//! each, and a container ends once. Committing and publishing are the driver's.
+//! [`Containers`] keeps the invariants: a container is found by the id on its record, names are unique, and a
+//! container ends once. Committing and publishing are the driver's.
 
 use std::collections::BTreeMap;
 

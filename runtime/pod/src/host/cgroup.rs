@@ -3,7 +3,7 @@
 //! | parent | cgroup |
 //! |---|---|
 //! | `/kubepods/burstable/pod1` | `kubepods/burstable/pod1/podvisor-<id>` |
-//! | `kubepods-pod1.slice`, alone or as a whole path | `kubepods.slice/kubepods-pod1.slice/podvisor-<id>.scope` |
+//! | `kubepods-pod1.slice`, or its whole path | `kubepods.slice/kubepods-pod1.slice/podvisor-<id>.scope` |
 //! | none | `podvisor/podvisor-<id>` |
 //! | a VM without a pod | `podvisor-unclaimed`, one for all |
 //!

@@ -4,10 +4,11 @@
 //!
 //! | parent | cgroup |
 //! |---|---|
-//! | `/kubepods/burstable/pod1` | `kubepods/burstable/pod1/podvisor-socket-<pod>-<container id>` |
-//! | `kubepods-pod1.slice` | `kubepods.slice/kubepods-pod1.slice/podvisor-socket-<pod>-<container id>.scope` |
+//! | `/kubepods/burstable/pod1` | `kubepods/burstable/pod1/podvisor-socket-<pod>-<id>` |
+//! | `kubepods-pod1.slice` | `kubepods.slice/kubepods-pod1.slice/podvisor-socket-<pod>-<id>.scope` |
 //!
-//! `<pod>` is the beginning of the pod's id: agents take a whole id for the container's.
+//! `<id>` is the container's id, and `<pod>` the beginning of the pod's: agents take a whole id for the
+//! container's.
 
 use std::fs;
 use std::io;

@@ -2,8 +2,8 @@
 //! is gone. So the cause of a VM's end can be read after its pod was removed.
 //!
 //! ```text
-//!   <run>/pods/<name>/shared/logs/vmm.log       in memory, while the VMM may write to them: the tmpfs is small,
-//!                                /console.log   and so limits the writes of a compromised VMM
+//!   <run>/pods/<name>/shared/logs/vmm.log       in memory, while the VMM may write to them: the tmpfs is
+//!                                /console.log   small and so limits the writes of a compromised VMM
 //!   <state>/pods/<id>/vmm.log                   the first line, from the start on, names the owner; the rest
 //!                    /console.log               comes once the VMM is gone
 //!   <state>/ended/<id>/…                        both, once the pod is removed: the latest of the node
@@ -86,7 +86,7 @@ fn padded(owner: &[u8]) -> Vec<u8> {
     line
 }
 
-/// Files that a VMM writes to.
+/// The open files for a VMM's output.
 #[derive(Debug)]
 pub(crate) struct VmmFiles {
     /// For its standard error.

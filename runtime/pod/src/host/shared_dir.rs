@@ -1,7 +1,7 @@
 //! A small tmpfs of a pod's VM. Its size limits everything the VMM can write on the node.
 //!
 //! ```text
-//!   <run>/pods/<name>/shared/root     the VMM's root, and so the part of the host's files visible to the guest
+//!   <run>/pods/<name>/shared/root     the VMM's root, the part of the host's files visible to the guest
 //!                           /logs     files for the VMM's log and the guest's console, kept open by the VMM
 //! ```
 //!

@@ -1,5 +1,5 @@
-//! Builds a template: a VM of its own, without a pod ([`crate::unclaimed`]), is booted until its agent waits, saved, and ended. The
-//! VM has neither network nor disk.
+//! Builds a template: a VM of its own, without a pod ([`crate::unclaimed`]), is booted until its agent waits,
+//! then saved and ended. The VM has neither network nor disk.
 
 use std::convert::Infallible;
 use std::fs::File;
@@ -34,7 +34,7 @@ pub(super) async fn build(node: &Arc<Node>, shape: &TemplateShape) -> Result<Tem
         }
         Err(error) => (None, Err(error)),
     };
-    // Its memory is the files' now, or nobody's.
+    // Its memory is in the files now, or discarded.
     let failed = saved.is_err() && !node.templates.closing.has_begun();
     unclaimed::end(node, &id, vm.as_ref(), failed).await;
     saved
@@ -75,7 +75,7 @@ async fn save(node: &Arc<Node>, vm: &dyn Vm, shape: &TemplateShape) -> Result<Te
     blocking_within(FILES_WITHIN, &node.pools.paths, "sealing a template's files in memory", finishing).await
 }
 
-/// The key of the shape's template on this node now, and none where a part's build is not known.
+/// The current key of the shape's template on this node; none if a part's build is unknown.
 pub(super) async fn key(node: &Arc<Node>, shape: &TemplateShape) -> Result<Option<String>, PodError> {
     let (places, shape) = (node.places.clone(), shape.clone());
     let reading =

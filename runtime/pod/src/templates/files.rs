@@ -1,14 +1,14 @@
 //! Templates on the disk, for the next daemon: a directory each, named by its key.
 //!
 //! ```text
-//!   <state>/templates/<key>/record    what the other two must be, as JSON
+//!   <state>/templates/<key>/record    the properties of the other two, as JSON
 //!                          /memory    the guest's memory, pages of zeros as holes
 //!                          /state
-//!                    /.<name>         one that is being written; swept away by the next daemon
+//!                    /.<name>         one being written; removed by the next daemon
 //! ```
 //!
-//! A file is believed only where it has the length and the digest on record, and is used from a copy in memory that is
-//! sealed. Files belong to root, and nobody else may read them: a guest's memory is in them. Blocking work.
+//! A file is only used if its length and digest match the record, and then from a sealed copy in memory.
+//! Files belong to root, and only root may read them: they hold a guest's memory. Blocking work.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _};
@@ -31,7 +31,7 @@ const RECORD: &str = "record";
 const MEMORY: &str = "memory";
 const STATE: &str = "state";
 
-/// Beginning of the name of a directory that is not whole yet.
+/// First character of the name of an incomplete directory.
 const UNFINISHED: char = '.';
 
 /// Longest record in bytes; one has some hundred.
@@ -61,7 +61,7 @@ pub(super) enum TemplateFileError {
     Key { found: String },
     #[error("{file} has {has} bytes in place of {expected}")]
     Size { file: &'static str, has: u64, expected: u64 },
-    #[error("{file} is not what was written")]
+    #[error("{file} has changed since it was written")]
     Digest { file: &'static str },
 }
 
@@ -74,14 +74,14 @@ pub(super) fn in_memory() -> io::Result<File> {
     memory_file::create(MEMORY_FILE)
 }
 
-/// Reads the template of this key, with guests of `memory_bytes`. `None` where there is none.
+/// Reads the template of this key, with guests of `memory_bytes`. `None` if there is none.
 ///
 /// # Errors
-/// The template is not what was written, or of another key: it must not be used.
+/// The template has changed since it was written, or has another key: it must not be used.
 pub(super) fn load(dir: &Path, key: &str, memory_bytes: u64) -> Result<Option<Template>, TemplateFileError> {
     let place = dir.join(key);
     let record = match open(&place.join(RECORD)) {
-        // Nothing has the name, or nothing can: what keeps a directory from being there, writing will say.
+        // There is no such directory. If it cannot exist either, writing will report the reason.
         Err(_) if fs::symlink_metadata(&place).is_err() => return Ok(None),
         opened => read_record(opened.map_err(unreadable(RECORD))?)?,
     };
@@ -112,7 +112,7 @@ fn read_record(file: File) -> Result<Record, TemplateFileError> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// A sealed copy of the file, if it is what was written.
+/// A sealed copy of the file, if it is unchanged since it was written.
 fn load_file(place: &Path, name: &'static str, bytes: u64, sha256: &str) -> Result<File, TemplateFileError> {
     let file = open(&place.join(name)).map_err(unreadable(name))?;
     let has = file.metadata().map_err(unreadable(name))?.len();
@@ -127,8 +127,8 @@ fn load_file(place: &Path, name: &'static str, bytes: u64, sha256: &str) -> Resu
     Ok(copy)
 }
 
-/// Copies what is no zeros to a file that becomes `bytes` bytes long, and returns the digest of its pages with their places, in
-/// hexadecimal.
+/// Copies everything except zeros to a file with a final length of `bytes`. Returns the digest of its pages
+/// with their places, in hexadecimal.
 fn copy_file(from: &File, to: &File, bytes: u64) -> io::Result<String> {
     to.set_len(bytes)?;
     let mut digest = Sha256::new();
@@ -141,8 +141,8 @@ fn copy_file(from: &File, to: &File, bytes: u64) -> io::Result<String> {
     Ok(hex::encode(digest.finalize()))
 }
 
-/// Writes the template beside others and gives it its place at once; one that had the place is removed. Nothing is left after an
-/// error.
+/// Writes the template beside others and renames it to its place at once. An earlier one there is removed.
+/// After an error nothing is left.
 pub(super) fn write(dir: &Path, key: &str, template: &Template) -> io::Result<()> {
     pass(Point::TemplateDirectory).and_then(|()| make_dir(dir, true))?;
     let new = dir.join(format!("{UNFINISHED}{key}"));
@@ -153,7 +153,7 @@ pub(super) fn write(dir: &Path, key: &str, template: &Template) -> io::Result<()
         fs::rename(&new, dir.join(key))
     });
     if written.is_err() {
-        // What stays is swept away by the next daemon, or by the next try.
+        // Leftovers are removed by the next daemon, or by the next attempt.
         let _ = remove(&new);
     }
     written?;
@@ -194,7 +194,7 @@ fn make_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
-/// Removes a template; one that is not there is no error.
+/// Removes a template; a missing one is no error.
 pub(super) fn remove(place: &Path) -> io::Result<()> {
     match pass(Point::TemplateRemove).and_then(|()| fs::remove_dir_all(place)) {
         Err(error) if error.raw_os_error() == Some(Errno::ENOTDIR as i32) => fs::remove_file(place),
@@ -203,7 +203,7 @@ pub(super) fn remove(place: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes what an earlier daemon did not finish, and the oldest beyond `count`.
+/// Removes unfinished work of an earlier daemon, and the oldest templates beyond `count`.
 pub(super) fn prune(dir: &Path, count: usize) -> io::Result<()> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let (unfinished, whole): (Vec<PathBuf>, Vec<PathBuf>) = entries

@@ -1,4 +1,4 @@
-//! The templates that there are, those that are wanted, and those that have to wait. Nothing here reads or builds any.
+//! The existing templates, the wanted ones, and the ones in backoff. Nothing here reads or builds any.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
@@ -14,20 +14,20 @@ use crate::backend::TemplateParts;
 use crate::unclaimed::closing::Closing;
 use crate::unclaimed::pauses;
 
-/// Templates that are kept, in memory and on the disk. Each takes as much memory as a booted guest that does nothing, some 27 MiB.
+/// Most templates, in memory and on the disk. Each takes as much memory as an idle booted guest, some 27 MiB.
 pub(super) const TEMPLATES_MAX: usize = 8;
 
-/// Shapes that one pod has asked for, and that are remembered until another one does.
+/// Most remembered shapes with only one request so far.
 const ASKED_MAX: usize = 64;
 
-/// How long a template that was used keeps its place when others are wanted: as many shapes as there are places take turns
-/// otherwise, and each builds without end.
+/// How long a used template keeps its place when others are wanted. Otherwise, with one more shape than
+/// places, the shapes would take turns and be built endlessly.
 const KEPT_FOR: Duration = Duration::from_secs(600);
 
-/// Age at which a template is built anew.
+/// Age at which a template is replaced.
 const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// Pods after which a template is built anew.
+/// Number of pods after which a template is replaced.
 const PODS_MAX: u64 = 1000;
 
 /// A saved VM.
@@ -38,9 +38,9 @@ pub(crate) struct Template {
     /// The VM's state, sealed.
     pub(super) state: File,
     pub(super) made: SystemTime,
-    /// Pages of the memory that its guests use until their pods are ready, once a pod has shown them.
+    /// Pages of the memory used by its guests until their pods are ready, once a pod has shown them.
     until_ready: OnceLock<Pages>,
-    /// And those until the pod has a container.
+    /// Pages used until the pod has a container.
     until_container: OnceLock<Pages>,
 }
 
@@ -49,13 +49,13 @@ impl Template {
         Template { memory, state, made, until_ready: OnceLock::new(), until_container: OnceLock::new() }
     }
 
-    /// Whether it is so old that another one is made.
+    /// Whether it is old enough to be replaced.
     pub(super) fn is_old(&self) -> bool {
-        // A clock that was set back makes it no younger.
+        // A clock set back must not make it younger.
         self.made.elapsed().unwrap_or(AGE_MAX) >= AGE_MAX
     }
 
-    /// The pages that guests have used until then.
+    /// The pages used by guests until this moment.
     pub(super) fn pages(&self, until: Until) -> &OnceLock<Pages> {
         match until {
             Until::Ready => &self.until_ready,
@@ -63,14 +63,14 @@ impl Template {
         }
     }
 
-    /// All of it for the VMM of a pod, with descriptors of its own. The pod waits, so it has of all pages only those ahead that cost
-    /// more later.
+    /// All parts for a pod's VMM, with descriptors of its own. The pod is waiting, so only those pages are
+    /// prepared in advance that would cost more later.
     pub(crate) fn parts(&self) -> io::Result<TemplateParts> {
         let shown = self.until_ready.get().cloned().unwrap_or_default();
         self.parts_with(Pages { reads: Vec::new(), ..shown })
     }
 
-    /// All of it for a VMM whose pod is yet to come, and nobody waits for.
+    /// All parts for the VMM of a future pod. Nothing is waiting for it.
     pub(crate) fn parts_for_spare(&self) -> io::Result<TemplateParts> {
         let shown = self.until_container.get().or_else(|| self.until_ready.get());
         self.parts_with(shown.cloned().unwrap_or_default())
@@ -83,7 +83,7 @@ impl Template {
     }
 }
 
-/// The node's templates, and what is known of those that there are not.
+/// The node's templates, and the state of missing ones.
 #[derive(Debug, Default)]
 pub(crate) struct Templates {
     inner: Mutex<Inner>,
@@ -93,14 +93,14 @@ pub(crate) struct Templates {
 #[derive(Debug, Default)]
 pub(super) struct Inner {
     kept: HashMap<TemplateShape, Kept>,
-    /// Shapes that one pod has asked for, the latest last.
+    /// Shapes with only one request so far, the latest last.
     asked: VecDeque<TemplateShape>,
-    /// Shapes that the task is to find or build, in order.
+    /// Shapes for the task to find or build, in order.
     pub(super) wanted: Vec<TemplateShape>,
     failures: HashMap<TemplateShape, Failures>,
     /// Whether the task runs.
     pub(super) working: bool,
-    /// Whether what earlier daemons left was looked at.
+    /// Whether the leftovers of earlier daemons have been removed.
     pub(super) swept: bool,
 }
 
@@ -124,28 +124,28 @@ pub(crate) struct Missing {
     pub(crate) begin_work: bool,
 }
 
-/// Why a pod boots though its handler has templates.
+/// Why a pod boots although its handler has templates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// No other pod of its shape was started: a template costs as much as it saves one pod.
+    /// It is the first pod of its shape: for a single pod, a template costs as much as it saves.
     First,
     /// There is none yet.
     Wanted,
-    /// The template has started as many pods, or is as old, as it may be.
+    /// The template has reached its limit of pods or of age.
     UsedUp,
-    /// The template could not be built a while ago.
+    /// A recent build of the template failed.
     Failed,
-    /// As many as are kept are in use.
+    /// All places for templates are in use.
     Full,
 }
 
 impl Absent {
-    /// The reason as the log has it.
+    /// The reason for the log.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Absent::First => "it is the first of its shape",
             Absent::Wanted => "there is no template of its shape yet",
-            Absent::UsedUp => "the template of its shape is being made anew",
+            Absent::UsedUp => "the template of its shape is being replaced",
             Absent::Failed => "the template of its shape could not be made, and is tried again later",
             Absent::Full => "as many templates as a node keeps are in use",
         }
@@ -153,8 +153,8 @@ impl Absent {
 }
 
 impl Templates {
-    /// The template for a pod of this shape. Where there is none and the pod is not the first of its shape, the shape is wanted, and
-    /// the caller starts the task that makes templates if none runs.
+    /// The template for a pod of this shape. If there is none and the pod is not the first of its shape, the
+    /// shape becomes wanted. The caller starts the task for making templates if none runs.
     pub(crate) fn take(&self, shape: &TemplateShape) -> Result<Arc<Template>, Missing> {
         let mut inner = self.lock();
         let now = Instant::now();
@@ -177,34 +177,34 @@ impl Templates {
         Err(Missing { absent, begin_work: !std::mem::replace(&mut inner.working, true) })
     }
 
-    /// Whether a pod of this shape would not be the first one, as far as is remembered.
+    /// Whether an earlier pod of this shape is remembered.
     pub(crate) fn knows(&self, shape: &TemplateShape) -> bool {
         self.lock().knows(shape)
     }
 
-    /// Expects pods of this shape, so that not even the first one of them has to boot.
+    /// Expects pods of this shape, so even the first one need not boot.
     pub(crate) fn expect(&self, shape: &TemplateShape) {
         self.lock().note_asked(shape);
     }
 
-    /// The template of this shape is no good: no other pod starts from it.
+    /// The template of this shape has failed: no other pod starts from it.
     pub(crate) fn discard(&self, shape: &TemplateShape, template: &Arc<Template>) {
         let mut inner = self.lock();
-        // Another one may have taken its place.
+        // A new one may have taken its place.
         if inner.kept.get(shape).is_some_and(|kept| Arc::ptr_eq(&kept.template, template)) {
             inner.kept.remove(shape);
             inner.failed(shape, Instant::now());
         }
     }
 
-    /// Wants no more templates, and returns once none is being made.
+    /// Stops making templates, and returns once none is being made.
     pub(super) async fn close(&self) {
         self.closing.begin();
         self.closing.task_ended(|| self.lock().working).await;
     }
 
-    /// The shape that is wanted first. Where there is none, or the daemon ends, the task ends, and the next one who wants one starts
-    /// another.
+    /// The first wanted shape. If there is none, or the daemon ends, the task ends. A later request starts a
+    /// new one.
     pub(super) fn first(&self) -> Option<TemplateShape> {
         let mut inner = self.lock();
         let first = inner.wanted.first().filter(|_| !self.closing.has_begun()).cloned();
@@ -215,7 +215,7 @@ impl Templates {
         first
     }
 
-    /// Whether there is nothing more to do about templates.
+    /// Whether there is no more work on templates.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         let inner = self.lock();
@@ -232,7 +232,7 @@ impl Inner {
         self.kept.contains_key(shape) || self.wanted.contains(shape) || self.asked.contains(shape)
     }
 
-    /// Notes that somebody asks for the shape. Returns whether that is the first time, as far as is remembered.
+    /// Notes a request for the shape. Returns whether it is the first one remembered.
     fn note_asked(&mut self, shape: &TemplateShape) -> bool {
         if self.knows(shape) {
             return false;
@@ -244,7 +244,7 @@ impl Inner {
         true
     }
 
-    /// Puts the shape among those that are wanted, unless it has to wait.
+    /// Adds the shape to the wanted ones, unless it is in backoff.
     fn want(&mut self, shape: &TemplateShape, now: Instant) -> Result<(), Absent> {
         if self.wanted.contains(shape) {
             return Ok(());
@@ -265,13 +265,13 @@ impl Inner {
         Ok(())
     }
 
-    /// The template that was used least lately, if none of late needs it.
+    /// The least recently used template, if it has not been used recently.
     fn idlest(&self, now: Instant) -> Option<TemplateShape> {
         let idle = self.kept.iter().filter(|(_, kept)| now.duration_since(kept.used) >= KEPT_FOR);
         idle.min_by_key(|(_, kept)| kept.used).map(|(shape, _)| shape.clone())
     }
 
-    /// Keeps a template. Returns the shapes whose templates made room for it.
+    /// Keeps a template. Returns the shapes of the templates evicted for it.
     pub(super) fn keep(
         &mut self,
         shape: &TemplateShape,

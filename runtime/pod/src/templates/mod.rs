@@ -1,5 +1,6 @@
-//! Templates: VMs that were booted until their agent waits, and saved. A pod whose handler allows it starts from one, and runs on
-//! where the saved VM stopped; its agent is woken with a seed of its own (`agent/podvisor-agent/src/template.rs`).
+//! Templates: VM snapshots, taken after a boot when the agent was waiting. A pod starts from one if its
+//! handler allows it, and continues where the saved VM stopped. Its agent is woken with a seed of its own
+//! (`agent/podvisor-agent/src/template.rs`).
 //!
 //! ```text
 //!   a pod asks ──there is one──────────────> used, up to its bounds of age and of pods
@@ -9,10 +10,18 @@
 //!                                                                   └──fails──> wanted again after a while
 //! ```
 //!
-//! A template in use is two files in memory, sealed, so that nobody can change or shorten what VMs have mapped, and read from no
-//! disk that could. The files on the disk are for the next daemon, and each is checked by its digest before a guest runs on it.
-//! `shape` says which pods one template is for, `kept` has those that there are, `files` has the disk, `build` the VM that is saved, `queue` the one task that
-//! reads and builds, `pages` those of its memory that every guest uses, which `show` has a pod show. Nothing here is needed for a pod to start: whatever fails, pods boot.
+//! A template in use is two sealed files in memory: pages mapped by VMs cannot be changed or truncated, and
+//! are never read from a disk. The files on the disk are for the next daemon. Each is checked by its digest
+//! before a guest runs on it.
+//!
+//! - `shape` defines the pods for a template.
+//! - `kept` has the existing templates.
+//! - `files` handles the disk.
+//! - `build` builds the VM and saves it.
+//! - `queue` is the only task for reading and building.
+//! - `pages` has the template's pages used by every guest; `show` finds them by means of a pod.
+//!
+//! A pod can start without all this: after any failure, pods boot.
 
 mod build;
 mod files;
@@ -32,8 +41,8 @@ pub(crate) use self::shape::TemplateShape;
 use crate::blocking::blocking;
 use crate::node::Node;
 
-/// Sweeps away what earlier daemons left half done, or all of it where no handler has templates, and asks for those that will
-/// be needed first.
+/// Removes unfinished work of earlier daemons, or all templates if no handler has any, and requests those
+/// needed first.
 pub(crate) fn open(node: &Arc<Node>) {
     let node = Arc::clone(node);
     tokio::spawn(async move {
@@ -58,19 +67,19 @@ pub(crate) fn take(node: &Arc<Node>, shape: &TemplateShape) -> Result<Arc<Templa
     })
 }
 
-/// Makes no more templates, and ends the VM of one that is being made: the daemon stops.
+/// Makes no more templates, and ends the VM of one being made: the daemon stops.
 pub(crate) async fn close(node: &Arc<Node>) {
     node.templates.close().await;
 }
 
-/// Asks for the templates that pods without limits of this node's handlers start from.
+/// Requests the templates for pods without limits, for each of this node's handlers.
 pub(crate) fn begin(node: &Arc<Node>) {
     let rules = node.start.now();
     for handler in rules.handlers.iter().filter(|handler| handler.template == TemplateScope::Node) {
         if let Ok(bounds) = VmBounds::of(&PodSpec::default(), handler) {
             let shape = TemplateShape::of(&bounds, "");
             node.templates.expect(&shape);
-            // Nobody waits for it.
+            // It is made in the background.
             let _ = take(node, &shape);
         }
     }

@@ -1,8 +1,9 @@
-//! The pages that guests of one template use before any program of a tenant runs in them. One pod of a template shows them, once for
-//! each daemon, and the VMMs of the others have them ahead: else each is a page fault of the guest, or two.
+//! The pages used by guests of one template before any tenant's program runs in them. One pod of a template
+//! shows them, once for each daemon. The VMMs of later pods prepare them in advance, because each would
+//! otherwise be a page fault of the guest, or two.
 //!
-//! The kernel says which they are (`/proc/<pid>/pagemap`), at two moments: when a pod is ready, and when it has its first container,
-//! which is not started.
+//! The kernel reports the pages (`/proc/<pid>/pagemap`) at two moments: when a pod is ready, and when its
+//! first container has been created but not started.
 
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -19,21 +20,21 @@ pub(super) const MEMORY_FILE: &CStr = c"podvisor-template";
 const PAGE: u64 = 4096;
 const ENTRY: usize = 8;
 
-/// Most pages that are copied ahead: four times what a guest of one processor writes to.
+/// Most pages copied in advance: four times the number of pages written by a guest with one processor.
 const WRITES_MAX: u32 = 4096;
 
-/// Most pages that are mapped ahead: a template has data of some ten MiB, and the host's kernel maps sixteen for each that a guest
-/// reads.
+/// Most pages mapped in advance: a template has data of some ten MiB, and the host's kernel maps sixteen for
+/// each page read by a guest.
 const READS_MAX: u32 = 8192;
 
-/// The longest part of a template that is looked at, in pages: 4 GiB, where a template has data of some ten MiB.
+/// The longest inspected part of a template, in pages: 4 GiB. A template has data of some ten MiB.
 const LOOKED_AT_MAX: u64 = 1 << 20;
 
 /// Bits of an entry (Documentation/admin-guide/mm/pagemap.rst).
 const PRESENT: u64 = 1 << 63;
 const OF_FILE: u64 = 1 << 61;
 
-/// Pages of a template's memory that a guest has used.
+/// Pages of a template's memory used by a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pages {
     /// The guest has written to these.
@@ -42,12 +43,12 @@ pub(super) struct Pages {
     pub(super) reads: Vec<PageRun>,
 }
 
-/// A moment of a pod's life at which its guest shows what it has used.
+/// A moment of a pod's life when its used pages are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
     /// The pod is ready.
     Ready,
-    /// The pod has its first container, which is not started.
+    /// The pod has its first container, not yet started.
     Container,
 }
 
@@ -56,8 +57,8 @@ pub(super) fn count(runs: &[PageRun]) -> u32 {
     runs.iter().map(|run| run.count).fold(0, u32::saturating_add)
 }
 
-/// The pages of a template's memory that the process has copies of, and those that it has mapped. None where there are too many: no
-/// guest of the agent alone uses so many.
+/// The template's pages copied by the process, and those mapped by it. None if there are too many: no guest
+/// with only its agent uses so many.
 pub(super) fn read(process: &Path) -> io::Result<Pages> {
     let mappings = mappings(&fs::read_to_string(process.join("maps"))?);
     if mappings.iter().map(|mapping| mapping.pages).fold(0, u64::saturating_add) > LOOKED_AT_MAX {
@@ -85,11 +86,11 @@ struct Mapping {
     /// Address of the first byte.
     start: u64,
     pages: u64,
-    /// The template's page that is there.
+    /// The template's page at the beginning.
     first: u32,
 }
 
-/// Returns the parts that a `maps` file has (proc_pid_maps(5)).
+/// Returns the template's mappings in a `maps` file (proc_pid_maps(5)).
 fn mappings(maps: &str) -> Vec<Mapping> {
     let parse = |line: &str| {
         let mut words = line.split_ascii_whitespace();
@@ -106,7 +107,7 @@ fn mappings(maps: &str) -> Vec<Mapping> {
     maps.lines().filter_map(parse).collect()
 }
 
-/// Adds the mapping's pages that are there: those that are the process's own by now, and those of the template's file.
+/// Adds the mapping's present pages: the process's own copies, and those of the template's file.
 fn add(pages: &mut Pages, mapping: &Mapping, entries: &[u8]) {
     for (page, entry) in (mapping.first..).zip(entries.as_chunks::<ENTRY>().0) {
         let entry = u64::from_ne_bytes(*entry);
@@ -131,7 +132,8 @@ mod tests {
     const SHARED: u64 = PRESENT | OF_FILE;
     const ABSENT: u64 = 0;
 
-    /// A process as `/proc` shows it, with the template from page 160 on at address 0x10000, and the entries of its pages.
+    /// A process in `/proc`, with the template from page 160 on at address 0x10000, and the entries of its
+    /// pages.
     fn process(pages: u64, entries: impl IntoIterator<Item = u64>) -> TempDir {
         let dir = tempfile::tempdir().unwrap();
         let maps = format!(

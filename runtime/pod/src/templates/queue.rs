@@ -1,4 +1,5 @@
-//! The task that reads and builds templates, one at a time: a node that starts pods has little to spare.
+//! The task for reading and building templates, one at a time: a node busy with starting pods has few spare
+//! resources.
 
 use std::convert::Infallible;
 use std::io;
@@ -15,7 +16,7 @@ use crate::counters::{self, TemplateOutcome};
 use crate::error::{PodError, chain_of};
 use crate::node::Node;
 
-/// How long a template may take to be read from the disk or written to it.
+/// How long reading a template from the disk, or writing it, may take.
 const COPIED_WITHIN: Duration = Duration::from_secs(300);
 
 /// Works until no shape is wanted.
@@ -38,8 +39,7 @@ pub(super) async fn run(node: Arc<Node>) {
 /// Finds the shape's template on the disk, or builds it and writes it there.
 async fn make(node: &Arc<Node>, shape: &TemplateShape) -> Result<(), PodError> {
     let key = build::key(node, shape).await?;
-    let key =
-        key.ok_or_else(|| PodError::internal("a part of the installation has no build that is known"))?;
+    let key = key.ok_or_else(|| PodError::internal("a part of the installation has no known build"))?;
     if let Some(template) = load(node, shape, &key).await? {
         keep(node, shape, template);
         counters::template(TemplateOutcome::Loaded);
@@ -60,7 +60,7 @@ async fn make(node: &Arc<Node>, shape: &TemplateShape) -> Result<(), PodError> {
     if let Err(error) = blocking_within(COPIED_WITHIN, &node.pools.state, doing, writing).await {
         tracing::warn!(
             error = error.chain(),
-            "a template is kept in memory alone, and made anew by the next daemon"
+            "a template is kept in memory alone; the next daemon makes a new one"
         );
     }
     Ok(())
@@ -76,7 +76,7 @@ fn keep(node: &Arc<Node>, shape: &TemplateShape, template: Template) {
     }
 }
 
-/// The shape's template on the disk. An odd one is removed, and too old a one.
+/// The shape's template on the disk. A damaged one is removed, and so is one that is too old.
 async fn load(node: &Arc<Node>, shape: &TemplateShape, key: &str) -> Result<Option<Template>, PodError> {
     let (dir, bytes, of) = (node.places.templates_dir(), shape.memory_bytes(), key.to_owned());
     let reading = move || {
@@ -85,8 +85,8 @@ async fn load(node: &Arc<Node>, shape: &TemplateShape, key: &str) -> Result<Opti
             return Ok::<_, Infallible>(loaded);
         }
         if let Err(error) = files::remove(&dir.join(&of)) {
-            // The one that is made next takes its place, or is not written either.
-            tracing::warn!(key = of, %error, "a template that is not used cannot be removed");
+            // The next one takes its place, or is not written either.
+            tracing::warn!(key = of, %error, "an unused template cannot be removed");
         }
         Ok(loaded.map(|_| None))
     };
@@ -96,7 +96,7 @@ async fn load(node: &Arc<Node>, shape: &TemplateShape, key: &str) -> Result<Opti
         Err(error) => {
             counters::template(TemplateOutcome::Unfit);
             let error = chain_of(&error);
-            tracing::warn!(key, error, "a template on the disk is not what was written, and is made anew");
+            tracing::warn!(key, error, "a template on the disk is damaged; a new one is made");
             Ok(None)
         }
     }

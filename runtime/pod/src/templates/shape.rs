@@ -1,5 +1,6 @@
-//! The pods that a template is for: all that is fixed when a VM is built, and who may share it. The key of a template is a digest of
-//! that and of all that its content depends on: the builds of VMM, kernel and agent, the node's processors and the node's kernel.
+//! The pods for a template: everything fixed when a VM is built, and the pods allowed to share it. A
+//! template's key is a digest of these and of everything its content depends on: the builds of VMM, kernel
+//! and agent, the node's processors and the node's kernel.
 
 use std::fs;
 
@@ -10,25 +11,25 @@ use sha2::{Digest, Sha256};
 
 use crate::installation::Builds;
 
-/// Fields of `/proc/cpuinfo` that say what a processor is and can do; others are of the moment.
+/// Fields of `/proc/cpuinfo` about a processor's type and abilities; other fields vary over time.
 const PROCESSOR: [&str; 6] = ["vendor_id", "cpu family", "model", "stepping", "microcode", "flags"];
 
-/// The form of the files; another one is not read.
+/// The format of the files; other formats are not read.
 const FORMAT: u32 = 1;
 
-/// The sizes and the kernel of a VM, and the pods that may share a template.
+/// The sizes and the kernel of a VM, and the pods allowed to share a template.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct TemplateShape {
     memory_bytes: u64,
     memory_max_bytes: u64,
     vcpus: u8,
     full_kernel: bool,
-    /// The namespace whose pods alone share it; empty for all pods of the node.
+    /// The namespace of the pods sharing it; empty for all pods of the node.
     namespace: String,
 }
 
 impl TemplateShape {
-    /// The shape for pods with these bounds, of this namespace or, where it is empty, of all.
+    /// The shape for pods with these bounds, of this namespace, or of all namespaces if it is empty.
     pub(crate) fn of(bounds: &VmBounds, namespace: &str) -> TemplateShape {
         TemplateShape {
             memory_bytes: bounds.boot.memory_bytes,
@@ -39,7 +40,7 @@ impl TemplateShape {
         }
     }
 
-    /// The shape for a pod with these bounds of this namespace; none where the handler has no templates.
+    /// The shape for a pod with these bounds of this namespace; none if the handler has no templates.
     pub(crate) fn wanted(scope: TemplateScope, bounds: &VmBounds, namespace: &str) -> Option<TemplateShape> {
         match scope {
             TemplateScope::Off => None,
@@ -48,10 +49,10 @@ impl TemplateShape {
         }
     }
 
-    /// Bounds by which a VM of this shape is built.
+    /// Bounds for building a VM of this shape.
     pub(crate) fn bounds(&self) -> VmBounds {
         let mut bounds = VmBounds { kernel: self.kernel(), ..VmBounds::default() };
-        // Each pod makes the vCPUs that it starts with.
+        // Each pod makes its initial vCPUs.
         (bounds.boot.memory_bytes, bounds.boot.vcpus) = (self.memory_bytes, 1);
         (bounds.most.memory_bytes, bounds.most.vcpus) = (self.memory_max_bytes, self.vcpus);
         bounds
@@ -66,8 +67,8 @@ impl TemplateShape {
         self.memory_bytes
     }
 
-    /// The key of this shape's template, a name for a directory. `None` where a part's build is not known: nobody could say
-    /// whether a template is of it.
+    /// The key of this shape's template, used as a directory's name. `None` if a part's build is unknown: a
+    /// template could not be matched with it.
     pub(super) fn key(&self, builds: &Builds, host: &str) -> Option<String> {
         let (vmm, kernel) = (builds.vmm.as_deref()?, builds.kernel(self.kernel())?);
         let agent = builds.agent.as_deref()?;
@@ -86,8 +87,8 @@ pub(super) fn host() -> String {
     kernel + &processor(&read("/proc/cpuinfo"))
 }
 
-/// The lines of `cpuinfo` that count, each kind once: processors of one node differ in none of them, or the node is odd enough
-/// for templates that fit some.
+/// The relevant lines of `cpuinfo`, each kind once. Normally the processors of one node do not differ in
+/// them. On an unusual node, templates fit only some processors.
 fn processor(cpuinfo: &str) -> String {
     let mut seen = Vec::new();
     for line in cpuinfo.lines() {

@@ -1,5 +1,5 @@
-//! Has a pod show which pages of its template its guest has used, once for each template and moment. The pod waits meanwhile, and
-//! fails for nothing of it.
+//! Finds the pages of its template used by a pod's guest, once for each template and moment. The pod waits
+//! meanwhile, and a failure does not affect it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,16 +9,17 @@ use super::pages::{Pages, Until, count, read};
 use crate::blocking::blocking_within;
 use crate::node::Node;
 
-/// How long the look may take, for which the first pod waits.
+/// How long reading the pages may take. The first pod waits for it.
 const LOOKED_WITHIN: Duration = Duration::from_secs(10);
 
-/// Notes the pages that the guest of this VMM has used, if no pod has shown them yet. A template goes on without where that fails.
+/// Notes the pages used by the guest of this VMM, if no pod has shown them yet. A failure leaves the template
+/// without them.
 pub(crate) async fn pages(node: &Node, template: &Template, until: Until, pid: u32) {
     if template.pages(until).get().is_some() {
         return;
     }
     let looking = move || read(&PathBuf::from(format!("/proc/{pid}")));
-    let doing = "looking at what a guest has used";
+    let doing = "reading the pages used by a guest";
     let found = blocking_within(LOOKED_WITHIN, &node.pools.kernel, doing, looking).await;
     let shown = match found {
         Ok(pages) => {

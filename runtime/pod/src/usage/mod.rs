@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   guest ── UsageResponse, hostile ──► sanitized.rs: checked ─┐
-//!                                                              ├──► meter.rs: the last one, rates ──► readers
+//!                                                              ├──► meter.rs: last answer, rates ──► readers
 //!   cgroup, /proc ──► host.rs ─────────────────────────────────┘
 //! ```
 //!

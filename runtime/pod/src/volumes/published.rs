@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  <volume>/..2026_01_31_12_00_00.123456789/<files>      one directory for each version
-//!  <volume>/..data -> ..2026_01_31_12_00_00.123456789    renamed over the old one: the new version, all at once
+//!  <volume>/..data -> ..2026_01_31_12_00_00.123456789    renamed over the old one: an atomic switch
 //!  <volume>/<name> -> ..data/<name>                      one for each name at the top of a version
 //! ```
 //!

@@ -247,7 +247,7 @@ async fn an_odd_template_is_found_out_and_made_anew() {
     host.want_templates("").await;
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
-    const FOUND_OUT: &str = "a template on the disk is not what was written";
+    const FOUND_OUT: &str = "a template on the disk is damaged";
     for (number, damage) in ["flip", "cut", "swap"].into_iter().enumerate() {
         let template = host.has_template().await;
         let memory = template.join("memory");
