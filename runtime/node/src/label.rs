@@ -1,6 +1,6 @@
-//! The node's label in the cluster. RuntimeClasses find nodes with Podvisor by it. It needs only two calls of
-//! the Kubernetes API, with the token and certificate authority available to every pod with a service
-//! account.
+//! The node's label in the cluster. RuntimeClasses find nodes with Podvisor by it. The change needs only two
+//! calls of the Kubernetes API, with the token and certificate authority available to every pod with a
+//! service account.
 
 use std::path::PathBuf;
 use std::time::Duration;

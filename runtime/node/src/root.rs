@@ -243,7 +243,7 @@ impl HostRoot {
             Ok(rustix::fs::fsync(&parent)?)
         });
         written.map_err(|error| {
-            // An incomplete file takes scarce space.
+            // An incomplete file would waste space on a possibly full disk.
             let _ = rustix::fs::unlinkat(&parent, &new, AtFlags::empty());
             failed(error)
         })
