@@ -1,4 +1,5 @@
-//! The process itself: whom the node's server sees, and that the seccomp filter has what a connection takes. Needs root.
+//! The process itself: its identity as seen by the node's server, and a seccomp filter sufficient for a
+//! connection. Needs root.
 
 use std::fs::{self, Permissions};
 use std::os::fd::OwnedFd;
@@ -8,7 +9,7 @@ use runtime_connector::{Connector, ConnectorSpec, ConnectorUser};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 
-/// The process that the other test starts: this program again, for this test alone.
+/// The process started by the other test: this program again, running only this test.
 #[test]
 #[ignore = "no test, but the process of one"]
 fn connector() {

@@ -1,5 +1,5 @@
-//! The client against a small guest of its own: a unix socket that speaks CONNECT, ttrpc and stream
-//! frames, as the VMM and the agent do.
+//! The client against a small fake guest: a unix socket with CONNECT, ttrpc and stream frames, like the VMM
+//! and the agent.
 
 #![allow(clippy::unwrap_used, reason = "the fake guest's functions are test code too")]
 
@@ -20,9 +20,9 @@ use tokio::sync::{Notify, mpsc};
 use ttrpc::r#async::TtrpcContext;
 use ttrpc::asynchronous::transport::Listener;
 
-/// Answers as an agent with one container, `c1`, which has ended with 3.
+/// Answers as an agent with one container, `c1`, already exited with 3.
 struct FakeAgent {
-    /// The one version of the protocol that it speaks.
+    /// Its only version of the protocol.
     protocol: u32,
 }
 
@@ -64,7 +64,7 @@ impl Agent for FakeAgent {
         if request.user == "nobody" {
             return Err(status(ttrpc::Code::INVALID_ARGUMENT, "user `nobody` is not there"));
         }
-        // Users of a guest that lies.
+        // Users of a lying guest.
         let groups: usize = match request.user.as_str() {
             "chatty" => return Err(status(ttrpc::Code::INVALID_ARGUMENT, &"no\x1b[2J".repeat(10_000))),
             "grouped" => 65_537,
@@ -105,7 +105,7 @@ async fn serve_stream(mut stream: UnixStream) {
     stream.write_all(&frame::encode(&opened).unwrap()).await.unwrap();
     match open.kind.enum_value_or_default() {
         StreamKind::STREAM_KIND_STDIN => {
-            // Echoes what came, reversed, after the half-close: proof of both.
+            // Echoes the input, reversed, after the half-close: proof of both.
             let mut text = Vec::new();
             stream.read_to_end(&mut text).await.unwrap();
             std::fs::write(std::env::temp_dir().join(format!("podvisor-guest-{}", std::process::id())), text)
@@ -207,7 +207,7 @@ async fn what_a_guest_that_lies_answers_is_bounded() {
     assert_eq!(create("app").await.unwrap().uid, 7);
 }
 
-/// A container that runs as `user`.
+/// A container with the user `user`.
 fn plan(user: &str) -> ContainerPlan {
     let pod = PodSpec { name: "p".into(), namespace: "n".into(), uid: "u".into(), ..PodSpec::default() };
     let container = ContainerSpec { name: "c".into(), image: "i".into(), ..ContainerSpec::default() };
@@ -297,7 +297,7 @@ async fn a_connection_that_broke_is_made_anew_by_the_next_call() {
     let guest = Guest::connect(&socket).await.unwrap();
     guest.wait("c1", "").await.unwrap();
     cut.notify_waiters();
-    // Only the call that finds it broken fails.
+    // Only the first call on it fails.
     let broken = guest.wait("c1", "").await.unwrap_err();
     assert!(matches!(broken, GuestError::Unreachable { .. }), "{broken}");
     guest.wait("c1", "").await.unwrap();

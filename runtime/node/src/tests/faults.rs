@@ -1,4 +1,5 @@
-//! Installations and removals that are killed before each of their changes, or meet a disk that fails, and are run again.
+//! Installations and removals killed before each of their changes, or faced with a failing disk, and then
+//! repeated.
 
 use std::fs;
 use std::path::Path;
@@ -112,7 +113,7 @@ fn an_installation_that_was_killed_is_removed_whole() {
         let mut now = node.files(false);
         now.retain(|path, _| !path.starts_with("etc/systemd/system/kubelet.service.d"));
         let left: Vec<_> = now.keys().filter(|path| !clean.contains_key(*path)).collect();
-        // Directories that were made for a first file that never came.
+        // Directories made for a first file, never written.
         assert!(
             left.iter().all(|path| node.path(&path.to_string_lossy()).is_dir()),
             "after {count} changes: {left:?}"
@@ -164,7 +165,8 @@ fn a_damaged_record_is_named_and_nothing_is_removed_by_it() {
     assert!(node.path("opt/podvisor/bin/podvisor").exists());
 }
 
-/// Runs on a file system of its own at the node's `/opt`. Says so and does nothing where that needs a right that is missing.
+/// Runs on a file system of its own at the node's `/opt`. Says so and does nothing without the necessary
+/// rights.
 fn on_a_disk(options: &'static str, flags: nix::mount::MsFlags, test: fn(&Node)) {
     std::thread::spawn(move || {
         use nix::mount::{MsFlags, mount};

@@ -1,4 +1,4 @@
-//! Installations: the files that a node gets by one, and the nodes that get none.
+//! Installations: the files they put on a node, and nodes refused by them.
 
 use std::error::Error;
 use std::fs;
@@ -86,14 +86,14 @@ fn links_of_the_node_lead_where_they_lead_on_the_node() {
     fs::remove_dir(node.path("opt")).unwrap();
     fs::create_dir_all(node.path("mnt/opt")).unwrap();
     fs::create_dir_all(node.path("mnt/etc")).unwrap();
-    // Absolute, and one that goes up beyond the root.
+    // An absolute link, and one above the root.
     symlink("/mnt/opt", node.path("opt")).unwrap();
     symlink("../../../../../../../mnt/etc", node.path("etc/podvisor")).unwrap();
     node.install().unwrap();
     assert_eq!(node.text("mnt/opt/podvisor/bin/podvisor"), "podvisor first");
     assert!(node.path("mnt/etc/config.toml").exists());
     assert!(fs::read_dir(&outside).unwrap().next().is_none());
-    // A link that leads nowhere on the node is no directory to write below.
+    // A dangling link on the node is no directory for files.
     let other = Node::new();
     fs::remove_dir(other.path("opt")).unwrap();
     symlink(&outside, other.path("opt")).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of whole installations and removals, on a directory that stands for a node's root and a systemd that is played.
+//! Tests of whole installations and removals, with a directory as a node's root and a fake systemd.
 
 mod faults;
 mod installs;

@@ -1,4 +1,4 @@
-//! A node that is played: a directory as its root, and a systemd that knows the units that matter.
+//! A fake node: a directory as its root, and a systemd with the relevant units.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ impl Gate {
         }
     }
 
-    /// Lets `count` changes through, and fails those that follow with the error of the kernel.
+    /// Lets `count` changes through, and fails all later ones with the kernel's error.
     pub(super) fn close_after(&self, count: u32, errno: rustix::io::Errno) {
         self.left.set(Some((count, errno.raw_os_error())));
     }
@@ -50,7 +50,7 @@ impl Gate {
 const KUBELET: &str =
     "# /usr/lib/systemd/system/kubelet.service\n[Service]\nExecStart=/usr/bin/kubelet $ARGS\n";
 
-/// The shared directory of a VMM that waits for a pod.
+/// The shared directory of a pooled VMM.
 pub(super) const WAITING: &str = "/run/podvisor/pods/waiting/shared";
 
 /// The node's systemd.
@@ -63,7 +63,7 @@ pub(super) struct Systemd {
     pub(super) enabled: RefCell<BTreeSet<String>>,
     /// Units that were started, in order.
     pub(super) started: RefCell<Vec<String>>,
-    /// Whether a kubelet that uses Podvisor ends at once.
+    /// Whether a kubelet with Podvisor ends at once.
     pub(super) kubelet_falls: Cell<bool>,
     /// The failing line of the node's check.
     pub(super) check_fails: RefCell<Option<String>>,
@@ -107,7 +107,7 @@ impl Systemd {
         failing.map_or(Ok(()), |_| Err(Self::failed("systemctl start podvisor-check.service", "failed")))
     }
 
-    /// Carries out the unit's lines, as systemd does: to its end, whoever waits for it.
+    /// Carries out the unit's lines, as systemd does: to the end, regardless of callers.
     fn leave(&self) -> Result<(), CallError> {
         let unit = self.unit("podvisor-leave.service");
         let lines = |key: &str| {
@@ -162,7 +162,7 @@ impl Systemd {
         Ok(())
     }
 
-    /// Unmounts what the daemon's own mounts are, as it does when it stops: here those of [`WAITING`].
+    /// Unmounts the daemon's own mounts, as it does when it stops: here those of [`WAITING`].
     fn end_waiting_vmms(&self) {
         let path = self.root.join("proc/1/mountinfo");
         let Ok(mounts) = fs::read_to_string(&path) else { return };
@@ -226,7 +226,7 @@ impl Host for Systemd {
     }
 }
 
-/// A node, and the files that are to be installed on it.
+/// A node, and the files to install on it.
 pub(super) struct Node {
     pub(super) directory: tempfile::TempDir,
     pub(super) root: HostRoot,
@@ -238,7 +238,7 @@ pub(super) struct Node {
 pub(super) type Files = BTreeMap<PathBuf, (u32, Vec<u8>)>;
 
 impl Node {
-    /// A node that kubeadm has made, with containerd.
+    /// A node made by kubeadm, with containerd.
     pub(super) fn new() -> Node {
         let directory = tempfile::tempdir().unwrap();
         let (host, image) = (directory.path().join("host"), directory.path().join("image"));
@@ -254,7 +254,7 @@ impl Node {
         ] {
             fs::create_dir_all(host.join(path)).unwrap();
         }
-        // The one device that everybody may make.
+        // The only device node an unprivileged user may make.
         let mode = Mode::from_raw_mode(0o666);
         rustix::fs::mknodat(CWD, host.join("dev/kvm"), FileType::CharacterDevice, mode, 0).unwrap();
         fs::write(host.join("run/containerd/containerd.sock"), "").unwrap();

@@ -1,4 +1,4 @@
-//! Removals: the files that one takes away, and those that it leaves.
+//! Removals: the removed files, and the remaining ones.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -7,7 +7,7 @@ use super::node::{Node, WAITING};
 use crate::leave::LeaveError;
 use crate::remove::RemoveError;
 
-/// Paths that the node has now and had not before.
+/// New paths on the node.
 fn left(node: &Node, before: &super::node::Files) -> Vec<String> {
     let now = node.files(true);
     assert!(before.keys().all(|path| now.contains_key(path)), "something else was taken away");

@@ -1,4 +1,4 @@
-//! Bounds of what is kept, wanted and tried again.
+//! Limits of kept, wanted and retried templates.
 
 use proto_vmm::PageRun;
 use runtime_spec::VmBounds;

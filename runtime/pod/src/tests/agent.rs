@@ -1,4 +1,4 @@
-//! An agent whose containers are a few lines of text and an exit code.
+//! An agent with fake containers: a few lines of text and an exit code each.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -22,12 +22,12 @@ use crate::backend::{Agent, BackendError, BackendErrorKind, Connection, Input, O
 
 type Key = (String, String);
 
-/// How a guest that answers nobody any more does so.
+/// How a silent guest behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// The guest hangs: its callers wait.
     Frozen,
-    /// Nothing comes through to it: its callers learn that at once.
+    /// The guest is unreachable: its callers learn it at once.
     Unreachable,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct FakeAgent {
     processes: Mutex<HashMap<Key, FakeProcess>>,
     created: Mutex<BTreeMap<String, ContainerSlots>>,
     limits: Mutex<BTreeMap<String, BTreeMap<String, String>>>,
-    /// Containers that were killed, and wait for a lock that the VMM holds.
+    /// Killed containers still waiting for a lock held by the VMM.
     killed: Mutex<BTreeSet<String>>,
 }
 
@@ -76,7 +76,7 @@ impl FakeAgent {
         self.processes.lock().unwrap().keys().filter(|(_, exec)| exec.is_empty()).count()
     }
 
-    /// The containers whose first process has not ended.
+    /// The containers with a running first process.
     pub(crate) fn alive(&self) -> BTreeSet<String> {
         let processes = self.processes.lock().unwrap();
         let first = processes.iter().filter(|((_, exec_id), _)| exec_id.is_empty());
@@ -92,13 +92,13 @@ impl FakeAgent {
         found.ok_or_else(|| BackendError::new(BackendErrorKind::Refused, format!("no process {key:?}")))
     }
 
-    /// Calls to a guest that has ended fail.
+    /// Calls to an ended guest fail.
     async fn step(&self, step: &str) -> Result<(), BackendError> {
         self.step_of_vm(step, self.pid).await?;
         if self.stopped.borrow().is_some() { Err(unreachable("the connection broke")) } else { Ok(()) }
     }
 
-    /// Plays a step of the VM or its guest, which may end in it, or hang since it was frozen.
+    /// Plays a step of the VM or its guest. The VM may end in it, or the step hangs because the VM is frozen.
     pub(crate) async fn step_of_vm(&self, step: &str, pid: u32) -> Result<(), BackendError> {
         let played = self.script.step(step).await;
         if self.script.take_crash() {
@@ -115,7 +115,7 @@ impl FakeAgent {
         }
     }
 
-    /// The guest answers nobody from now on.
+    /// The guest does not answer from now on.
     pub(crate) fn silence(&self, silence: Silence) {
         self.silence.send_replace(Some(silence));
     }
@@ -124,7 +124,7 @@ impl FakeAgent {
         self.silence.borrow().is_some()
     }
 
-    /// The commands that run.
+    /// The running commands.
     pub(crate) fn commands(&self) -> BTreeSet<String> {
         let processes = self.processes.lock().unwrap();
         let running =
@@ -132,7 +132,7 @@ impl FakeAgent {
         running.map(|((_, exec_id), _)| exec_id.clone()).collect()
     }
 
-    /// The container that was created with this slot, if one was.
+    /// The container created with this slot, if any.
     pub(crate) fn user_of(&self, slot: u8) -> Option<String> {
         let created = self.created.lock().unwrap();
         let uses = |slots: &ContainerSlots| {
@@ -141,12 +141,12 @@ impl FakeAgent {
         created.iter().find(|(_, slots)| uses(slots)).map(|(id, _)| id.clone())
     }
 
-    /// The slots of the containers that the guest has, by container.
+    /// The slots of the guest's containers, by container.
     pub(crate) fn created(&self) -> BTreeMap<String, ContainerSlots> {
         self.created.lock().unwrap().clone()
     }
 
-    /// The last limit of memory that a container was given by an update.
+    /// The last memory limit given to a container by an update.
     pub(crate) fn memory_max(&self, container_id: &str) -> Option<String> {
         self.limits.lock().unwrap().get(container_id)?.get("memory.max").cloned()
     }
@@ -352,7 +352,7 @@ impl Agent for FakeAgent {
     }
 }
 
-/// Keeps what is written to any input; a connection to a port says it back.
+/// Keeps everything written to any input; a connection to a port echoes it.
 #[derive(Debug)]
 struct FakeInput {
     script: Arc<Script>,

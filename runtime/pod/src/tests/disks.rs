@@ -11,7 +11,7 @@ use super::{Fault, Script, World, container, pod};
 use crate::PodErrorKind;
 use crate::backend::{BackendError, DiskError, Disks, HostDisk};
 
-/// `/dev/1`, `/dev/2` and so on are there; a name that begins with c is a character device.
+/// `/dev/1`, `/dev/2` and so on exist; a name beginning with c is a character device.
 #[derive(Debug)]
 pub(crate) struct FakeDisks(pub(crate) Arc<Script>);
 

@@ -1,4 +1,4 @@
-//! Events of a pod's life, and the ids that calls take.
+//! Events of a pod's life, and the ids accepted by calls.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Pods and containers that cannot be recovered stay listed, are dead for good, or are put aside, and nobody else waits
-//! for them.
+//! Pods and containers beyond recovery: they stay listed, are dead for good, or are put aside. No other pod
+//! waits for them.
 
 use std::time::Duration;
 
@@ -24,7 +24,8 @@ fn edit(world: &World, table: Table, id: &str, edit: impl FnOnce(&mut Value)) {
 fn a_running_container_whose_record_cannot_be_used_stays_listed_and_keeps_its_name() {
     let (left, (pod_id, id)) = life(None, async |world: &World| {
         let (pod_id, id) = world.with_container().await;
-        // A later daemon may refuse what this one took: the image has no command, nor has the container.
+        // A later daemon may refuse what an earlier one accepted: here neither image nor container has a
+        // command.
         edit(world, Table::ContainerRecords, &id, |record| record["image"]["cmd"] = json!([]));
         (pod_id, id)
     });
@@ -174,7 +175,7 @@ fn a_vm_that_never_answers_is_given_up_with_the_last_reason() {
     });
 }
 
-/// A daemon's life in which pods are still being recovered.
+/// A daemon's life during its pods' recovery.
 fn recovering(left: Left, life: impl AsyncFnOnce(&World)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { life(&World::begin(left.0, left.1).await).await });
@@ -278,7 +279,7 @@ fn nobody_waits_for_the_recovery_of_another_pod() {
         let joined = tokio::spawn(async move { again.run(pod("web")).await });
         world.until(|world| world.script.count("vm.attach 5000000") == 1).await;
         assert!(!exec.is_finished() && !joined.is_finished());
-        // Its figures are waited for a moment only, and a list goes without.
+        // A call for its usage waits only for a moment, and a list leaves it out.
         let unknown = world.pods.usage(&slow.0).await.unwrap_err();
         assert!(unknown.kind() == PodErrorKind::Unavailable, "{}", unknown.chain());
         assert!(world.pods.usages([slow.0.as_str()]).await.is_empty());

@@ -1,4 +1,4 @@
-//! Disks that do not answer: what needs only another goes on, and what needs them is given up in time.
+//! Disks that do not answer: work without them goes on, and work with them is given up in time.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use tokio::time::Instant;
 use super::{World, container, pod};
 use crate::{AttachRequest, ContainerState, PodErrorKind, PodState};
 
-/// Freezes a disk until the places are dropped: each thread that may wait for it hangs.
+/// Freezes a disk until the places are dropped: each of its threads hangs.
 fn freeze(pool: &Pool) -> Vec<Place> {
-    // Without the budget of a task, which would end before the places do.
+    // Without a task's budget: it would be exhausted before the places.
     std::iter::from_fn(|| tokio::task::unconstrained(pool.place()).now_or_never()).collect()
 }
 
@@ -20,7 +20,7 @@ fn command() -> Vec<String> {
     vec!["echo".into(), "x".into()]
 }
 
-/// Everything that reads, runs commands or carries streams is answered, and waits for nothing.
+/// All calls for reading, for commands and for streams are answered without waiting.
 async fn assert_answered(world: &World, pod_id: &str, id: &str) {
     let (pods, begun) = (&world.pods, Instant::now());
     assert!(!pods.pods().is_empty() && !pods.containers().is_empty());
@@ -44,7 +44,7 @@ async fn with_the_states_disk_frozen_only_what_needs_it_waits() {
     let (pod_id, id) = world.with_container().await;
     let pools = &world.node.pools;
     let frozen = [freeze(world.node.records.pool()), freeze(&pools.state)];
-    // A driver that waits for the disk.
+    // A driver waiting for the disk.
     let (pods, of) = (world.pods.clone(), pod_id.clone());
     let waiting = tokio::spawn(async move { pods.create_container(&of, container("late")).await });
     tokio::task::yield_now().await;

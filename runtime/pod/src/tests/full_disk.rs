@@ -1,4 +1,4 @@
-//! The disk of the state is full, or fails: what frees it goes on, and what needs it is refused.
+//! The state's disk is full, or fails: calls that free it go on, and calls that need it are refused.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ async fn a_disk_that_takes_no_changes_is_known_until_it_takes_one_again() {
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
     world.fill_disk(false);
-    // Nobody writes, and it is seen all the same.
+    // This is noticed even without a write.
     world.until(|world| world.pods.records_trouble().is_none()).await;
 }
 

@@ -1,4 +1,4 @@
-//! Sockets of the node: which a container reaches, and that nobody reaches one without a token.
+//! Sockets of the node: which ones a container reaches, and none without a token.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -77,7 +77,7 @@ impl Connector for FakeConnector {
         let ConnectorSpec { container_id, user, .. } = &self.spec;
         let connection = (container_id.clone(), user.to_string(), path.to_owned());
         self.script.state().connections.push(connection);
-        // One word to whoever asked is proof enough.
+        // One word to the caller is proof enough.
         drop(server);
         UnixStream::from(stream).write_all(b"connected").map_err(ConnectError::Refused)
     }
@@ -87,7 +87,7 @@ impl Connector for FakeConnector {
     }
 }
 
-/// A world whose handler names `a.sock`, which a program serves, and `later/b.sock`, which none does yet.
+/// A world with a handler for `a.sock`, served by a program, and for `later/b.sock`, not yet served.
 async fn world() -> (World, UnixListener) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().canonicalize().unwrap();
@@ -106,13 +106,13 @@ fn mounting(name: &str, host_paths: &[&Path]) -> ContainerSpec {
     ContainerSpec { mounts: host_paths.iter().enumerate().map(mount).collect(), ..container(name) }
 }
 
-/// The tokens of the container that was created last.
+/// The tokens of the last container.
 fn tokens(world: &World) -> Vec<SocketToken> {
     let (plan, _) = world.script.state().created.clone().unwrap();
     plan.host_sockets.iter().map(|socket| socket.token).collect()
 }
 
-/// Opens a stream as a program does, says this, and returns what the program hears.
+/// Opens a stream as a program does, sends this, and returns the answer.
 async fn dial(world: &World, said: &[u8]) -> String {
     let (mut program, host) = UnixStream::pair().unwrap();
     program.write_all(said).unwrap();
@@ -189,7 +189,7 @@ async fn a_socket_that_is_made_anew_is_reported_to_the_guest() {
     let _listener = UnixListener::bind(dir.join("a.sock")).unwrap();
     world.until(attached(2)).await;
     std::fs::create_dir(dir.join("later")).unwrap();
-    // Of one that comes at once the kernel says nothing: the watch of its directory is not there yet.
+    // The kernel does not report a socket created at once: its directory is not watched yet.
     let _later = UnixListener::bind(dir.join("later/b.sock")).unwrap();
     world.until(attached(3)).await;
 }
@@ -222,7 +222,7 @@ fn tokens_outlive_the_daemon() {
         world.pods.start_container(&id).await.unwrap();
         (dir, tokens(world)[0], listener)
     });
-    // The list has no entry any more: a container keeps what it was made with.
+    // The list no longer has the entry, but a container keeps its sockets for life.
     life(Some(left), async |world| {
         assert_eq!(dial(world, &token.0).await, "connected");
         assert_eq!(world.script.state().connections[0].2, dir.join("a.sock"));

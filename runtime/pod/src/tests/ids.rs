@@ -1,4 +1,4 @@
-//! Every call that takes an id takes the beginning of one, too.
+//! Every call with an id also accepts the beginning of one.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use runtime_spec::{ExecSpec, Resources};
 use super::{World, container, pod};
 use crate::{AttachRequest, ContainerState};
 
-/// The calls that the test below makes.
+/// The calls made in the test below.
 const CALLS: [&str; 21] = [
     "pod",
     "pod_with_containers",
@@ -32,7 +32,7 @@ const CALLS: [&str; 21] = [
     "stop",
 ];
 
-/// The last call, after which the pod is gone.
+/// The last call. It removes the pod.
 const REMOVE: &str = "remove";
 
 #[tokio::test]

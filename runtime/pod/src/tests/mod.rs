@@ -1,5 +1,5 @@
-//! Pods on a node whose network, VMs, agents and images are played by fakes. Each call of a backend can be made
-//! to fail, and what is left is counted.
+//! Pods on a node with fakes for network, VMs, agents and images. A test can make each call of a backend
+//! fail, and count the leftovers.
 
 mod agent;
 mod containers;

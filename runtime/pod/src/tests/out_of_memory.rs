@@ -27,7 +27,7 @@ fn own(world: &World, pod_id: &str) -> PathBuf {
     world.node.places.cgroup_root.join(format!("kubepods/pod1/podvisor-{pod_id}"))
 }
 
-/// Lets the kernel note that the pod's limit was reached, and that the VMM was killed for it.
+/// Simulates the kernel's record of a VMM killed because its pod's limit was reached.
 fn note_oom_kill(world: &World, pod_id: &str) {
     let own = own(world, pod_id);
     fs::write(own.parent().unwrap().join("memory.events.local"), "oom 1\noom_kill 0\n").unwrap();
@@ -137,7 +137,7 @@ fn memory(mib: i64) -> Resources {
     Resources { memory_limit_bytes: mib << 20, ..Resources::default() }
 }
 
-/// The VM's size now and the size that it should have, in MiB.
+/// The VM's current and wanted sizes, in MiB.
 fn sizes(world: &World, pod_id: &str) -> (u64, u64) {
     let ledger = &world.pods.pod(pod_id).unwrap().ledger;
     (ledger.size.memory_bytes >> 20, ledger.wanted_bytes >> 20)
@@ -183,7 +183,7 @@ async fn where_the_operator_says_so_a_pod_that_does_not_fit_is_refused_with_what
         assert!(text.contains(part), "{part}: {text}");
     }
     assert_eq!(world.pods.pods().len(), 0);
-    // With the overhead that it asks for.
+    // With its requested overhead.
     cgroups(&world, &(332 << 20).to_string());
     let spec = PodSpec { overhead: Some(memory(76)), resources: Some(memory(256)), ..in_cgroup("web") };
     world.pods.run(spec).await.unwrap();

@@ -1,8 +1,8 @@
-//! Output on its way to the log, over connections that break.
+//! Output on its way to the log, over breaking connections.
 
 use super::{World, container, life};
 
-/// Lines of which no two are the same.
+/// Lines, all different.
 fn lines() -> Vec<u8> {
     (0..2000).flat_map(|number| format!("line {number}\n").into_bytes()).collect()
 }
@@ -54,7 +54,7 @@ fn output_waits_while_its_place_in_the_log_cannot_be_read_and_goes_on_there() {
         world.pods.start_container(&id).await.unwrap();
         let all = lines().len() as u64;
         world.until(|world| world.script.state().acknowledged.get(&id) == Some(&all)).await;
-        // A line that the daemon was killed in.
+        // A line torn by the daemon's end.
         let path = world.dir.path().join("logs/app.log");
         let torn = std::fs::read_to_string(&path).unwrap() + "2026-01-02T03:04:05.000000006Z stdout F li";
         std::fs::write(&path, torn).unwrap();

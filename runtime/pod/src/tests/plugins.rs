@@ -1,4 +1,4 @@
-//! Plugins are asked before something is done, and hear of what was done.
+//! Plugins are asked before a change, and notified after it.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use crate::plugins::{Asking, PluginRefusal, Plugins};
 use crate::roster::events::EventKind;
 use crate::{ContainerState, ContainerView, PodErrorKind, PodView};
 
-/// A plugin that notes what it hears, and refuses what its test wants.
+/// A plugin that records its notifications, and refuses on the test's request.
 #[derive(Clone, Debug, Default)]
 struct FakePlugin(Arc<Mutex<Noted>>);
 
@@ -18,7 +18,7 @@ struct FakePlugin(Arc<Mutex<Noted>>);
 struct Noted {
     heard: Vec<String>,
     refuses: Option<&'static str>,
-    /// Containers of the pod that stops, by their states.
+    /// Containers of the stopping pod, by their states.
     at_the_stop: Vec<ContainerState>,
     /// The view at the moment of a question.
     lists: Option<crate::Pods>,

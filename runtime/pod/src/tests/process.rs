@@ -1,4 +1,4 @@
-//! A process in a fake guest: its output, of which the guest keeps what nobody has acknowledged, and its end.
+//! A process in a fake guest: its end, and its output. The guest keeps unacknowledged output.
 
 use std::io;
 use std::pin::Pin;
@@ -18,13 +18,13 @@ use tokio::sync::watch;
 use super::Script;
 use crate::backend::{Acknowledge, BackendError, Output};
 
-/// Bytes that come before a stream breaks off: in the middle of a line.
+/// Bytes before a stream breaks off: in the middle of a line.
 const BROKEN_OFF_BYTES: u64 = 1001;
 
-/// Between the end of a program and output that comes late.
+/// Delay of late output after a program's end.
 pub(crate) const LATE_BY: Duration = Duration::from_millis(20);
 
-/// The end of a connection that was reset.
+/// The end of a reset connection.
 struct Failing;
 
 impl AsyncRead for Failing {
@@ -38,7 +38,7 @@ pub(crate) struct FakeProcess {
     ended: watch::Sender<Option<ProcessExit>>,
     stdout: Arc<Vec<u8>>,
     started: Arc<AtomicBool>,
-    /// Bytes of stdout that were acknowledged: the guest has them no more.
+    /// Acknowledged bytes of stdout: the guest has dropped them.
     forgotten: watch::Sender<u64>,
 }
 
@@ -82,7 +82,8 @@ impl FakeProcess {
         self.ended.borrow().is_none()
     }
 
-    /// Opens an output of a container's first process. The guest forgets all before the place, and refuses to go back.
+    /// Opens an output of a container's first process. The guest forgets everything before the place, and
+    /// refuses to go back.
     pub(crate) fn output(
         &self,
         script: &Arc<Script>,
@@ -143,7 +144,7 @@ impl FakeProcess {
         reader
     }
 
-    /// Writes from this byte on, as far as the guest can hold what is not acknowledged, up to the VM's end.
+    /// Writes from this byte on, as far as the guest can hold unacknowledged bytes, until the VM's end.
     async fn write(
         &self,
         script: &Script,

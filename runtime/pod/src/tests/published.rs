@@ -43,7 +43,7 @@ fn mounting(name: &str, places: &[&Path]) -> ContainerSpec {
     ContainerSpec { mounts: places.iter().enumerate().map(mount).collect(), ..container(name) }
 }
 
-/// The versions that the guest was sent, with what is in their files.
+/// The versions sent to the guest, with the content of their files.
 fn sent(world: &World) -> Vec<(String, Vec<(String, String)>)> {
     let files = |version: &PublishedVersion| {
         let text =
@@ -95,7 +95,7 @@ async fn each_version_of_the_nodes_gets_to_the_guest() {
         publish(&config, &version, &[("key", &content)]);
         world.until(|world| sent(world).last() == Some(&(version.clone(), file("key", &content)))).await;
     }
-    // A second container finds what the first one has: nothing is sent again.
+    // A second container finds the first one's files: nothing is sent again.
     let before = sent(&world).len();
     world.pods.create_container(&pod_id, mounting("second", &[&config])).await.unwrap();
     assert_eq!(sent(&world).len(), before);
@@ -198,7 +198,7 @@ async fn a_pods_copies_are_bounded_together() {
     let places: Vec<&Path> = volumes.iter().map(PathBuf::as_path).collect();
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     world.pods.create_container(&pod_id, mounting("a", &places[..1])).await.unwrap();
-    // One that the guest has already counts once.
+    // A version already in the guest counts once.
     let id = world.pods.create_container(&pod_id, mounting("b", &places)).await.unwrap();
     let bound: Vec<_> =
         world.script.state().binds[runtime_spec::share_name(&id)].iter().map(|(number, _)| *number).collect();

@@ -1,4 +1,4 @@
-//! Memory of cached files, which guests are asked for while the node is short of memory.
+//! Guests are asked for memory of cached files while the node is short of memory.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ async fn every_guest_is_asked_for_what_it_caches_and_one_that_refuses_is_passed_
     }
     from_guests(&world.node, || true).await;
     assert_eq!(world.script.count("agent.reclaim"), 2);
-    // As an agent that does not know the call.
+    // Like an agent without this call.
     world.script.fail("agent.reclaim");
     from_guests(&world.node, || true).await;
     assert_eq!(world.script.count("agent.reclaim"), 4);

@@ -1,5 +1,5 @@
-//! A daemon that is killed at any moment, and the next one. Each daemon has an executor of its own, whose
-//! end takes all its tasks along, as a kill would.
+//! A daemon killed at any moment, and the next one. Each daemon has an executor of its own. Its end stops all
+//! tasks, like a kill.
 
 use std::time::Duration;
 
@@ -187,7 +187,7 @@ fn slots_that_a_killed_create_left_filled_are_emptied_before_their_next_use() {
     };
     let (left, pod_id) = life(None, async |world: &World| {
         let pod_id = world.pods.run(pod("web")).await.unwrap();
-        // A daemon that died before it wrote the container down.
+        // A daemon died before it recorded the container.
         let vm = world.script.vm();
         let mut slots = vm.slots.lock().unwrap();
         slots.insert(Slot::pmems().next().unwrap().number(), "image".into());
@@ -196,7 +196,7 @@ fn slots_that_a_killed_create_left_filled_are_emptied_before_their_next_use() {
         pod_id
     });
     life(Some(left), async |world: &World| {
-        // As many images as there are slots, each with a disk of the host of which five fit at once.
+        // As many images as slots, each with a disk of the host. Only five of these fit at once.
         let images = Slot::pmems().count();
         for number in 0..images {
             let name = format!("c{number}");

@@ -37,7 +37,7 @@ async fn the_vm_grows_before_a_container_that_needs_it_is_made() {
     assert_eq!(mib(&world, &pod_id), 562);
     let ledger = world.pods.pod(&pod_id).unwrap().ledger.clone();
     assert_eq!(ledger.containers[&id].memory_bytes, Some(400 << 20));
-    // What has ended needs nothing.
+    // A removed container needs nothing.
     world.pods.remove_container(&id).await.unwrap();
     assert_eq!(mib(&world, &pod_id), 314);
 }
@@ -51,7 +51,7 @@ fn the_vm_holds_the_page_structures_of_its_images_until_they_are_unplugged() {
     let (left, (pod_id, id)) = life(None, async |world: &World| {
         let pod_id = world.pods.run(pod("web")).await.unwrap();
         let id = world.pods.create_container(&pod_id, of_image("large", "image-4g")).await.unwrap();
-        // 56 MiB for what is beyond 512 MiB, 2 MiB for the block that is added.
+        // 56 MiB for the part above 512 MiB, 2 MiB for the added block.
         assert_eq!(asked(world), ["vm.resize 372", "agent.resize 8 3", "vm.resized", "agent.create"]);
         (pod_id, id)
     });

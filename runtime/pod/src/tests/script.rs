@@ -1,6 +1,7 @@
-//! The script that the fakes follow, and what they saw.
+//! The script of the fakes, and their observations.
 //!
-//! Each call of a backend has two points: before its effect ([`Script::step`]) and after it ([`Script::done`]).
+//! Each call of a backend has two points: before its effect ([`Script::step`]) and after it
+//! ([`Script::done`]).
 //! A planned [`Fault`] strikes at one of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -38,7 +39,7 @@ pub(crate) struct Script {
     cut: Notify,
 }
 
-/// A fault that strikes once.
+/// A single fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// The call fails without an effect.
@@ -51,11 +52,11 @@ pub(crate) enum Fault {
     FullDisk,
     /// The call has no effect, and is answered by its deadline alone.
     Hang,
-    /// The VM that is called ends.
+    /// The called VM ends.
     Crash,
 }
 
-/// A fault, and the number of points that it lets pass before it strikes.
+/// A fault, and the number of points before it.
 #[derive(Clone, Copy, Debug)]
 struct PlannedFault {
     fault: Fault,
@@ -66,9 +67,9 @@ struct PlannedFault {
 pub(crate) struct State {
     /// Steps that fail.
     pub(crate) failing: BTreeSet<String>,
-    /// Steps that the other side refuses.
+    /// Steps refused by the other side.
     pub(crate) refused: BTreeSet<String>,
-    /// Steps that do not end before the repair.
+    /// Steps hanging until the repair.
     pub(crate) hanging: BTreeSet<String>,
     /// The operator wants strict cgroups.
     pub(crate) strict_cgroups: bool,
@@ -76,39 +77,39 @@ pub(crate) struct State {
     pub(crate) share_all_volumes: bool,
     /// The operator wants templates.
     pub(crate) template: TemplateScope,
-    /// Most VMMs without a guest that wait.
+    /// Most pooled VMMs without a guest.
     pub(crate) spare_vmms: u8,
     /// Most spare VMs of the handler.
     pub(crate) spare_vms: u8,
-    /// Agents of VMs that were restored do not say that they serve.
+    /// Agents of restored VMs do not report readiness.
     pub(crate) silent_restored: bool,
-    /// Seals of the memory that VMs were restored from, and what it began with.
+    /// Seals of the memory of restored VMs, and its first bytes.
     pub(crate) restored: Vec<(bool, Vec<u8>)>,
     /// A fault to come.
     planned: Option<PlannedFault>,
-    /// The last fault that struck, and its point.
+    /// The last fault, and its point.
     struck: Option<(Fault, String)>,
     /// A fault has killed the daemon.
     killed: bool,
-    /// A fault ends the VM whose call comes back next.
+    /// A fault ends the VM when its current call returns.
     crashes: bool,
-    /// VMs that a fault has ended, by the process id of their VMM.
+    /// VMs ended by a fault, by the process id of their VMM.
     pub(crate) crashed: BTreeSet<u32>,
-    /// Calls that no VMM and no agent would have taken.
+    /// Calls invalid for any VMM or agent.
     pub(crate) violations: Vec<String>,
-    /// Every point that was passed, and how often.
+    /// Every passed point, with its count.
     pub(crate) points: BTreeMap<String, usize>,
     /// Every step, in order.
     pub(crate) seen: Vec<String>,
-    /// Pods that have a network.
+    /// Pods with a network.
     pub(crate) networks: BTreeSet<String>,
     /// Supplementary groups of containers' users.
     pub(crate) groups: Vec<u32>,
     /// Binds, by container.
     pub(crate) binds: BTreeMap<String, Vec<(usize, Bind)>>,
-    /// Containers whose record was damaged: nobody knows what was made for them.
+    /// Containers with a damaged record: their resources are unknown.
     pub(crate) lost: BTreeSet<String>,
-    /// The protocol that guests' agents speak; the newest where none is named.
+    /// The protocol of guests' agents; the newest if unset.
     pub(crate) protocol: Option<u32>,
     /// VMMs have no slots for volumes.
     pub(crate) without_volume_slots: bool,
@@ -116,72 +117,73 @@ pub(crate) struct State {
     pub(crate) without_balloon: bool,
     /// Memory volumes of the node.
     pub(crate) memory_volumes: BTreeMap<PathBuf, MemoryFound>,
-    /// Versions of published volumes that guests were sent.
+    /// Versions of published volumes sent to guests.
     pub(crate) published: Vec<PublishedVersion>,
     /// Notified when the node's volumes change.
     pub(crate) volumes_changed: watch::Sender<()>,
-    /// Bounds that agents were asked to give to volumes.
+    /// Limits of volumes requested of agents.
     pub(crate) resized_volumes: Vec<(String, VolumeLimits)>,
-    /// Logs that were moved away, by container, the first one first.
+    /// Logs moved away, by container, the first one first.
     pub(crate) moved_logs: BTreeMap<String, Vec<PathBuf>>,
-    /// Sockets of the node that the handler names.
+    /// Sockets of the node named by the handler.
     pub(crate) host_sockets: Vec<PathBuf>,
-    /// The node's plugins; none where there are none.
+    /// The node's plugins, if any.
     pub(crate) plugins: Option<Arc<dyn Plugins>>,
-    /// Streams that programs of guests opened, for the next who takes one.
+    /// Streams opened by programs of guests, waiting to be accepted.
     pub(crate) program_streams: VecDeque<UnixStream>,
-    /// Connections that connectors were asked for: the container, the user and the socket.
+    /// Connections requested of connectors: the container, the user and the socket.
     pub(crate) connections: Vec<(String, String, PathBuf)>,
-    /// Connectors that were started have ended since.
+    /// Started connectors have ended since.
     pub(crate) connectors_lost: bool,
-    /// Images and disks that were opened to be plugged, by their descriptor.
+    /// Images and disks opened for plugging, by their descriptor.
     pub(crate) opened: HashMap<RawFd, String>,
-    /// Ids of images that were removed.
+    /// Ids of removed images.
     pub(crate) removed_images: BTreeSet<String>,
-    /// Leases on images, by id, and those that were held when all users were said to be known.
+    /// Leases on images, by id, and those held when all users were declared known.
     pub(crate) leases: BTreeMap<String, usize>,
     pub(crate) users_known_with: Option<BTreeMap<String, usize>>,
-    /// The plan and the slots of the last container that the agent was asked to create.
+    /// The plan and the slots of the last container requested of the agent.
     pub(crate) created: Option<(ContainerPlan, ContainerSlots)>,
     /// VMs by the process id of their VMM.
     pub(crate) vms: HashMap<u32, Arc<FakeVm>>,
-    /// Bytes that containers write to stdout.
+    /// Bytes written to stdout by containers.
     pub(crate) output: Vec<u8>,
-    /// Output that comes only after the program's end.
+    /// Output comes only after the program's end.
     pub(crate) late: bool,
-    /// Bytes of output that a guest holds; a program that has written more waits until some are acknowledged. All where
-    /// it is zero.
+    /// Bytes of output held by a guest. A program with more output waits until some are acknowledged. Zero
+    /// for no limit.
     pub(crate) held_bytes: usize,
-    /// How often an output stream breaks off in the middle of its bytes, with an error or with a mere end by turns.
+    /// How often an output stream breaks off in the middle of its bytes, alternately with an error and with a
+    /// mere end.
     pub(crate) breaks: u32,
-    /// Output that stays open until everything in the container is killed.
+    /// Output stays open until everything in the container is killed.
     pub(crate) lingering: bool,
     /// How the agent refuses to start a program.
     pub(crate) unrunnable: Option<StartFailure>,
-    /// VMs plug devices, and nobody hears their answer.
+    /// VMs plug devices, but their answer is lost.
     pub(crate) unheard: bool,
     /// When programs end, by the guest's clock.
     pub(crate) exited_at_ns: i64,
-    /// Programs that ignore SIGTERM.
+    /// Programs ignore SIGTERM.
     pub(crate) stubborn: bool,
-    /// Programs that wait for a file lock, and end when their VMM is asked to interrupt them.
+    /// Programs wait for a file lock, and end when their VMM is asked to interrupt them.
     pub(crate) waits_for_a_lock: bool,
     /// The configuration of the last guest.
     pub(crate) configured: Option<ConfigurePodRequest>,
-    /// Network namespaces that are to wait, and those that do.
+    /// Wanted and existing pooled network namespaces.
     pub(crate) spare_networks_wanted: usize,
     pub(crate) spare_networks: usize,
-    /// The settings that the plugins of the next pods leave.
+    /// The settings left by the plugins of the next pods.
     pub(crate) settings: PodSettings,
     /// The answer of the next guests to them.
     pub(crate) replayed: ReplayedSettings,
     /// Last acknowledged count of a container's stdout.
     pub(crate) acknowledged: HashMap<String, u64>,
-    /// The usage that guests report.
+    /// The usage reported by guests.
     pub(crate) usage: UsageResponse,
-    /// Bytes that were written to inputs.
+    /// Bytes written to inputs.
     pub(crate) typed: Vec<u8>,
-    /// Offsets that streams were opened at.
+    /// Start offsets of streams.
     pub(crate) offsets: Vec<u64>,
 }
 
@@ -225,7 +227,7 @@ impl Script {
         loop {
             let repaired = self.repaired.notified();
             tokio::pin!(repaired);
-            // Registered before the look, so that no repair is missed.
+            // Registered before the check, so no repair is missed.
             repaired.as_mut().enable();
             if !self.state().hanging.contains(step) {
                 break;
@@ -249,12 +251,12 @@ impl Script {
         self.point(step, true).await
     }
 
-    /// Whether the VM that was called ends now.
+    /// Whether the called VM ends now.
     pub(crate) fn take_crash(&self) -> bool {
         std::mem::take(&mut self.state().crashes)
     }
 
-    /// Notes a call that nobody would have taken.
+    /// Records an invalid call.
     pub(crate) fn violate(&self, text: String) -> BackendError {
         self.state().violations.push(text.clone());
         BackendError::new(BackendErrorKind::Refused, text)
@@ -281,12 +283,12 @@ impl Script {
         }
     }
 
-    /// Plans one fault, which strikes after this many points.
+    /// Plans one fault after this many points.
     pub(crate) fn plan(&self, fault: Fault, points_before: usize) {
         self.state().planned = Some(PlannedFault { fault, points_before });
     }
 
-    /// Ends the plan. Returns the fault that struck and its point, if one did.
+    /// Ends the plan. Returns the fault and its point, if it happened.
     pub(crate) fn end_plan(&self) -> Option<(Fault, String)> {
         let mut state = self.state();
         (state.planned, state.killed) = (None, false);
@@ -306,12 +308,12 @@ impl Script {
         self.state().seen.iter().filter(|seen| *seen == step).count()
     }
 
-    /// VMs that run.
+    /// The running VMs.
     pub(crate) fn running(&self) -> Vec<Arc<FakeVm>> {
         self.state().vms.values().filter(|vm| vm.runs()).cloned().collect()
     }
 
-    /// The only VM that runs.
+    /// The only running VM.
     pub(crate) fn vm(&self) -> Arc<FakeVm> {
         let mut running = self.running();
         assert_eq!(running.len(), 1);
@@ -320,7 +322,7 @@ impl Script {
 }
 
 impl State {
-    /// Counts a point, and returns the fault that strikes there.
+    /// Counts a point, and returns the fault planned for it.
     fn strike(&mut self, name: &str, after: bool) -> Option<Fault> {
         *self.points.entry(name.to_owned()).or_default() += 1;
         let planned = self.planned.as_mut()?;
@@ -353,7 +355,7 @@ fn has_vm(name: &str) -> bool {
         || (name.starts_with("vm.") && !["vm.spawn", "vm.attach", "vm.kill", "vm.shutdown"].contains(&name))
 }
 
-/// Waits for what comes first: the deadline that a client of VMMs and agents has, or the caller's bound.
+/// Waits for the earlier one: the deadline of a client of VMMs and agents, or the caller's limit.
 pub(crate) async fn hang(name: &str) -> Result<(), BackendError> {
     // Calls without a deadline of their own.
     if name == "agent.wait"
@@ -366,7 +368,7 @@ pub(crate) async fn hang(name: &str) -> Result<(), BackendError> {
     Err(unreachable(format!("no answer to {name} in time")))
 }
 
-/// A failure of somebody who does not answer.
+/// A failure of an unresponsive side.
 pub(crate) fn unreachable(text: impl Into<String>) -> BackendError {
     BackendError::new(BackendErrorKind::Unreachable, text.into())
 }

@@ -1,4 +1,4 @@
-//! Network namespaces that wait for pods.
+//! Pooled network namespaces.
 
 use super::{Script, World, pod};
 use crate::{PodState, spares};

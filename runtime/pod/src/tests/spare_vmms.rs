@@ -1,4 +1,4 @@
-//! VMMs without a guest that wait for pods: who gets them, and what becomes of them where nobody does.
+//! Pooled VMMs without a guest: their assignment to pods, and the fate of unused ones.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::world::Left;
 use super::{Script, World, life, pod};
 use crate::PodState;
 
-/// A script of an operator who lets this many VMMs wait.
+/// A script with this limit of pooled VMMs.
 fn wanting(spare_vmms: u8) -> Script {
     let script = Script::default();
     script.state().spare_vmms = spare_vmms;

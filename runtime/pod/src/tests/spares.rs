@@ -1,4 +1,4 @@
-//! VMs that wait for pods: who gets them, and what becomes of them where nobody does.
+//! Pooled VMs: their assignment to pods, and the fate of unused ones.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::{Script, World, life, pod};
 use crate::PodState;
 use crate::config::StartConfig;
 
-/// A script of an operator who wants this many VMs to wait.
+/// A script with this limit of pooled VMs.
 fn wanting(spare_vms: u8) -> Script {
     let script = Script::default();
     script.state().template = TemplateScope::Node;
@@ -28,7 +28,7 @@ impl World {
         self.node.unclaimed.all()
     }
 
-    /// Starts a pod, which is ready then. Returns its id.
+    /// Starts a pod and waits until it is ready. Returns its id.
     async fn started(&self, spec: PodSpec) -> String {
         let id = self.pods.run(spec).await.unwrap();
         assert_eq!(self.pods.pod(&id).unwrap().state, PodState::Ready);
@@ -80,7 +80,7 @@ async fn as_many_wait_as_pods_were_asked_for_and_no_more_than_the_handler_allows
         world.started(pod(name)).await;
     }
     world.spares(2).await;
-    // Pods of a size that nothing waits for are served without, and counted.
+    // Pods of a size without spares are served without them, and counted.
     let resources = Resources { memory_limit_bytes: 40 << 20, ..Resources::default() };
     let small = |name| PodSpec { resources: Some(resources.clone()), ..pod(name) };
     let claimed = world.script.count("vm.enter_cgroups");
@@ -101,7 +101,7 @@ async fn a_single_pod_of_an_odd_size_makes_no_template_and_takes_no_spares_place
     world.started(pod("usual")).await;
     let resources = Resources { memory_limit_bytes: 40 << 20, ..Resources::default() };
     world.started(PodSpec { resources: Some(resources), ..pod("odd") }).await;
-    // The task looks at what both have changed, and makes what another usual pod needs.
+    // The task checks the effects of both, and makes a spare for another usual pod.
     world.until(|world| world.unclaimed() != waiting && world.node.spares.waiting() == 1).await;
     world.spares(1).await;
     assert_eq!(world.script.count("vm.boot_template"), 1);

@@ -28,7 +28,7 @@ async fn a_started_pod_is_ready_and_its_guest_knows_who_it_is() {
     assert!(configured.shared_pid_namespace && configured.realtime_ns > 0);
 }
 
-/// A sysctl and a packet filter that plugins left.
+/// A sysctl and a packet filter left by plugins.
 fn left(policy: SettingsPolicy) -> PodSettings {
     let sysctl = PodSysctl { path: "net/a".into(), value: "1".into(), plugin: "tuning".into() };
     let table = PodNftTable { name: "ip nat".into(), plugin: "mesh".into(), messages: vec![7] };

@@ -14,7 +14,7 @@ pub(crate) struct StateDisk {
     full: Arc<AtomicBool>,
     /// How long a sync takes, in milliseconds.
     sync_ms: Arc<AtomicU64>,
-    /// Transactions that were begun.
+    /// Number of begun transactions.
     transactions: Arc<AtomicUsize>,
     script: Arc<Script>,
 }
@@ -34,7 +34,7 @@ impl StateDisk {
         self.sync_ms.store(u64::try_from(sync.as_millis()).unwrap(), Ordering::Release);
     }
 
-    /// Transactions that were begun.
+    /// Number of begun transactions.
     pub(crate) fn transactions(&self) -> usize {
         self.transactions.load(Ordering::Acquire)
     }

@@ -1,4 +1,4 @@
-//! Clients that talk to commands, containers and ports.
+//! Interactive clients of commands, containers and ports.
 
 use runtime_spec::ExecSpec;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -40,7 +40,7 @@ async fn a_terminal_has_one_output_and_a_size_without_an_input_too() {
     assert!(streams.stderr.is_none());
     let mut input = streams.input.unwrap();
     input.resize(80, 24).await.unwrap();
-    // There is no input that could end.
+    // There is no input to end.
     input.end().await.unwrap();
     assert_eq!(world.script.state().typed, b"[80x24]");
     let plain = world.pods.exec(&id, request(&["echo", "x"], false, false)).await.unwrap();
@@ -80,7 +80,7 @@ async fn all_who_are_attached_see_the_output_beside_the_log_and_the_end() {
     assert_eq!(all(second.stdout.unwrap()).await, b"late words\n");
     assert_eq!(all(second.stderr.unwrap()).await, b"");
     assert_eq!(first.end.wait().await.unwrap(), None);
-    // Nothing is done to a container by those who leave.
+    // Leaving clients do not affect a container.
     second.end.client_gone().await;
     assert_eq!(world.script.count("agent.signal 1"), 0);
 }

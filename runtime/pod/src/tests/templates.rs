@@ -1,4 +1,4 @@
-//! Pods that start from templates, and boot where there is none that is any good.
+//! Pods that start from templates, and boot if there is no usable one.
 
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use super::world::Left;
 use super::{Script, World, life, pod};
 use crate::PodState;
 
-/// A daemon whose operator wants templates.
+/// A daemon with templates enabled.
 async fn world(scope: TemplateScope) -> World {
     let script = Script::default();
     script.state().template = scope;

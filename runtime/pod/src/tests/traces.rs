@@ -1,4 +1,5 @@
-//! Spans of calls, through the pod's driver: each step is below the call that asked for it, whether its caller waits or not.
+//! Spans of calls, through the pod's driver: each step is below its own call, whether the caller waits or
+//! not.
 
 use runtime_spans::span;
 use runtime_traces::recorder::{RecordedSpan, Recorder};
@@ -10,7 +11,7 @@ fn call() -> Span {
     span!("call", otel.kind = "server")
 }
 
-/// The phases of a start, and what is around them.
+/// The phases of a start, and its enclosing steps.
 const STEPS: [&str; 10] =
     ["boot", "commit", "configure", "guest", "network", "plug", "record", "reserve", "scratch", "spawn"];
 
@@ -33,12 +34,12 @@ async fn a_start_has_its_steps_below_its_call_and_within_its_time() {
         assert_eq!(span.trace, call.trace);
         assert!(call.start <= span.start && span.start <= span.end && span.end <= call.end, "{span:?}");
     }
-    // What comes later is no part of it.
+    // Later work is no part of it.
     world.pods.remove(&id).await.unwrap();
     assert_eq!(children(&recorder, &call), STEPS);
 }
 
-/// A step that takes long is covered by a span directly below its call: so is a call, whichever of them it waits for.
+/// A slow step is covered by an open span directly below its call, whichever step the start waits for.
 #[tokio::test]
 async fn whatever_a_start_waits_for_is_a_span_that_goes_on() {
     for (point, step) in [

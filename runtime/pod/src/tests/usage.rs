@@ -1,4 +1,4 @@
-//! Usage of pods, and what becomes of the figures when a guest lies, hangs or ends.
+//! Usage of pods, and its values when a guest lies, hangs or ends.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use proto_agent::agent::{ContainerUsage, CpuUsage, InterfaceUsage, UsageResponse
 use super::{World, container, pod};
 use crate::PodErrorKind;
 
-/// An answer in which these containers have used that many microseconds of CPU time.
+/// An answer with these containers' CPU time in microseconds.
 fn used(containers: &[(&str, u64)]) -> UsageResponse {
     let containers = containers.iter().map(|(id, usage_us)| ContainerUsage {
         container_id: (*id).to_owned(),

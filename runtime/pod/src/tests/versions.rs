@@ -1,4 +1,4 @@
-//! Versions of what pods' VMs were started from: kept across restarts, and compared with what is installed.
+//! Versions of the files of pods' VMs: kept across restarts, and compared with the installed ones.
 
 use runtime_store::{Batch, Table};
 use serde_json::Value;
@@ -64,7 +64,7 @@ fn a_pod_on_record_without_versions_is_outdated_in_every_part() {
 #[test]
 fn a_pod_starts_from_files_whose_build_cannot_be_read_and_counts_as_outdated() {
     life(None, async |world: &World| {
-        // The fake needs no program, so that nothing else notices.
+        // The fake needs no program, so nothing else notices.
         std::fs::remove_file(world.dir.path().join("vmm")).unwrap();
         let pod_id = world.pods.run(pod("web")).await.unwrap();
         assert_eq!(outdated(world, &pod_id).await, [Part::Vmm]);

@@ -97,7 +97,7 @@ impl Vms for FakeVms {
         self.0.step("vm.spawn").await?;
         let vm = {
             let mut state = self.0.state();
-            // Above the kernel's largest process id, so that nothing real is ever meant.
+            // Above the kernel's largest process id, so it never matches a real process.
             let pid = 5_000_000 + u32::try_from(state.vms.len()).unwrap();
             let vm = Arc::new(FakeVm::new(pid, request.dir.join("control.sock"), self.0.clone()));
             state.vms.insert(pid, vm.clone());
@@ -135,11 +135,11 @@ pub(crate) struct FakeVm {
     pub(crate) agent: Arc<FakeAgent>,
     /// Devices by slot: an image or a disk by its name, another by its kind.
     pub(crate) slots: Mutex<BTreeMap<u8, String>>,
-    /// Number of disks that wait for room on the node.
+    /// Number of disks waiting for free space on the node.
     pub(crate) full_disks: watch::Sender<u32>,
-    /// Memory of a guest that is to be saved.
+    /// Memory of a guest to be saved.
     memory_bytes: AtomicU64,
-    /// Whether the VM went on from a template.
+    /// Whether the VM was restored from a template.
     restored: AtomicBool,
 }
 
@@ -191,7 +191,7 @@ impl FakeVm {
         self.agent.step_of_vm(step, self.pid).await
     }
 
-    /// The device's name, and the call that plugs it.
+    /// The device's name, and the call for plugging it.
     fn name(&self, slot: Slot, device: &Device<OwnedFd>) -> (&'static str, String) {
         let opened =
             |file: &OwnedFd| self.script.state().opened.remove(&file.as_raw_fd()).unwrap_or_default();

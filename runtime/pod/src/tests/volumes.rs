@@ -1,5 +1,5 @@
-//! Volumes that the guest keeps itself: where they lie, that all containers of a pod find the same files, and that they
-//! follow the node's.
+//! Volumes kept by the guest itself: their places, the same files for all containers of a pod, and updates
+//! from the node's volumes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -139,7 +139,8 @@ fn mounting(name: &str, volumes: &[&str]) -> ContainerSpec {
     ContainerSpec { mounts: volumes.iter().map(mount).collect(), ..container(name) }
 }
 
-/// The names of the volumes that the guest keeps for the last container, and whether it reaches any on the node.
+/// The names of the volumes kept by the guest for the last container, and whether the container also mounts
+/// volumes of the node.
 fn created(world: &World) -> (Vec<String>, bool) {
     let (plan, _) = world.script.state().created.clone().unwrap();
     (plan.guest_volumes.into_iter().map(|volume| volume.volume).collect(), plan.shared_mounts)
@@ -178,7 +179,7 @@ async fn a_volume_in_memory_is_the_guests_own_and_other_mounts_are_bound() {
     assert_eq!(bound, [1]);
     world.pods.remove_container(&id).await.unwrap();
     assert_eq!(world.script.state().binds.len(), 0);
-    // One that has no other mounts does not have the guest reach the node.
+    // A container without other mounts has no access to the node.
     world.pods.create_container(&pod_id, mounting("next", &["cache"])).await.unwrap();
     assert_eq!(created(&world), (vec![name], false));
 }

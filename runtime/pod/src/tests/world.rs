@@ -28,10 +28,10 @@ use crate::templates::kept::Templates;
 use crate::unclaimed::ids::UnclaimedIds;
 use crate::{ContainerState, ContainerView, Pods, recover, spares, templates};
 
-/// The remains of a daemon that was killed: files, and what the fakes play.
+/// The remains of a killed daemon: files, and the fakes' state.
 pub(crate) type Left = (Arc<tempfile::TempDir>, Arc<Script>);
 
-/// A daemon, and what outlives it.
+/// A daemon, and everything outliving it.
 pub(crate) struct World {
     pub(crate) dir: Arc<tempfile::TempDir>,
     pub(crate) script: Arc<Script>,
@@ -44,24 +44,24 @@ impl World {
         World::made_in(tempfile::tempdir().unwrap()).await
     }
 
-    /// The first daemon of a node, whose files are in `dir`.
+    /// The first daemon of a node with its files in `dir`.
     pub(crate) async fn made_in(dir: tempfile::TempDir) -> World {
         World::made_with(dir, Script::default()).await
     }
 
-    /// The first daemon of a node whose operator wants strict cgroups.
+    /// The first daemon of a node with strict cgroups.
     pub(crate) async fn strict() -> World {
         let script = Script::default();
         script.state().strict_cgroups = true;
         World::made_with(tempfile::tempdir().unwrap(), script).await
     }
 
-    /// The first daemon of a node that plays by this script.
+    /// The first daemon of a node with this script.
     pub(crate) async fn scripted(script: Script) -> World {
         World::made_with(tempfile::tempdir().unwrap(), script).await
     }
 
-    /// The files of a node that had no daemon yet.
+    /// The files of a node without a daemon so far.
     pub(crate) fn files() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         World::fill(&dir);
@@ -80,14 +80,14 @@ impl World {
         World::open(Arc::new(dir), Arc::new(script)).await
     }
 
-    /// A daemon that starts on what is there, and has recovered its pods.
+    /// A daemon started on existing files, after the recovery of its pods.
     pub(crate) async fn open(dir: Arc<tempfile::TempDir>, script: Arc<Script>) -> World {
         let world = World::begin(dir, script).await;
         world.until(|world| !world.node.roster.is_busy()).await;
         world
     }
 
-    /// A daemon that starts on what is there.
+    /// A daemon started on existing files.
     pub(crate) async fn begin(dir: Arc<tempfile::TempDir>, script: Arc<Script>) -> World {
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("state/pods")).unwrap();
@@ -177,7 +177,7 @@ impl World {
         ["state/pods", "run/pods"].iter().map(|dir| entries(&self.dir.path().join(dir))).sum()
     }
 
-    /// All that is on record, as "table/key".
+    /// All records, as "table/key".
     pub(crate) fn records(&self) -> Vec<String> {
         let store = self.node.records.store();
         let keys = |table| store.list::<serde_json::Value>(table).unwrap().values.into_iter();
@@ -209,14 +209,14 @@ impl World {
         std::fs::read_to_string(self.dir.path().join("logs").join(name)).unwrap()
     }
 
-    /// A container that logs to `<name>.log`.
+    /// A pod with a log directory.
     pub(crate) fn logged_pod(&self, name: &str) -> PodSpec {
         PodSpec { log_directory: Some(self.dir.path().join("logs")), ..pod(name) }
     }
 }
 
-/// Runs one daemon's life, and gives what outlives it. The daemon has an executor of its own, whose end takes all its
-/// tasks along, as a kill would.
+/// Runs one daemon's life, and returns everything outliving it. The daemon has an executor of its own. Its
+/// end stops all tasks, like a kill.
 pub(crate) fn life<T>(before: Option<Left>, life: impl AsyncFnOnce(&World) -> T) -> (Left, T) {
     let runtime = Builder::new_current_thread().enable_all().build().unwrap();
     let (world, outcome) = runtime.block_on(async {

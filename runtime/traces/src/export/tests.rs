@@ -1,4 +1,5 @@
-//! The task against collectors that take spans, are gone, hang or answer nonsense. The clock is the test's own.
+//! The task against various collectors: working, missing, hanging or with invalid answers. The clock is the
+//! test's own.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -22,7 +23,7 @@ enum Answer {
 #[derive(Clone, Default)]
 struct Played {
     answers: Arc<Mutex<VecDeque<Answer>>>,
-    /// The sizes of the batches that came.
+    /// The sizes of the received batches.
     asked: Arc<Mutex<Vec<usize>>>,
 }
 
@@ -45,7 +46,7 @@ impl Collector for Played {
             Answer::Rejects(spans) => Ok(Rejected { spans, why: "no room".into() }),
             Answer::Fails(code) => Err(Status::new(code, "scripted")),
             Answer::Hangs => {
-                // As the client does with one that hangs.
+                // Like the client with a hanging one.
                 tokio::time::sleep(Duration::from_secs(10)).await;
                 Err(Status::deadline_exceeded("scripted"))
             }

@@ -106,7 +106,7 @@ fn work_that_no_call_asked_for_is_not_traced() {
     assert!(recorder.spans().is_empty());
 }
 
-/// A collector that passes on what it gets.
+/// A collector that forwards everything it receives.
 struct Receiving(mpsc::UnboundedSender<ExportTraceServiceRequest>);
 
 #[tonic::async_trait]

@@ -1,4 +1,4 @@
-//! Each difference, alone, on a node that is in order otherwise; and what is none.
+//! Each difference alone, on an otherwise consistent node; and cases without a difference.
 
 use runtime_net::NetworkTrace;
 
@@ -16,7 +16,7 @@ fn dirs(name: &str) -> DaemonDirs {
     DaemonDirs { state_dir: at("state"), run_dir: at("run") }
 }
 
-/// A daemon with the pods "aa", which is ready, and "bb", which is not.
+/// A daemon with the pods "aa", ready, and "bb", not ready.
 fn daemon(name: &str, life: Life) -> Daemon {
     let pod = |id: String, ready| (id, PodOnRecord { name: "default/web".into(), ready });
     let record = OnRecord {

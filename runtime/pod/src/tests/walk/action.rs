@@ -1,7 +1,8 @@
 //! The actions of a walk, and how they are drawn.
 //!
-//! Each walk draws how often it takes each kind of action and of fault: some do little but restart the daemon, others
-//! fill one pod with containers. Together they come to more than walks that all do a little of everything.
+//! Each walk has random frequencies for each kind of action and of fault. Some do little but restart the
+//! daemon, others fill one pod with containers. Together they cover more than walks with a little of
+//! everything.
 
 use rand::Rng;
 use rand::rngs::StdRng;
@@ -10,19 +11,19 @@ use runtime_store::Table;
 use super::model::{ContainerStage, Model, Name};
 use crate::tests::{Fault, Silence};
 
-/// Pods that a walk has at most.
+/// Most pods of a walk.
 const PODS_MAX: usize = 3;
-/// Containers that a pod of a walk has at most.
+/// Most containers of a pod in a walk.
 const CONTAINERS: usize = 3;
-/// Points that a fault lets pass at most: a pod's start has most of them.
+/// Most points before a fault: a pod's start has the largest number.
 const POINTS_BEFORE: usize = 20;
-/// Points of a call that has few.
+/// Points of a call with few of them.
 const FEW_POINTS: usize = 6;
-/// Images that there are: more than a VM has slots for.
+/// Number of images: more than a VM's slots for them.
 const IMAGES: u8 = 30;
-/// Disks that there are: more than a VM has slots for. A container writes to a disk with an even number.
+/// Number of disks: more than a VM's slots for them. A container writes to a disk with an even number.
 const DISKS: u8 = 8;
-/// Limits of memory that are asked for, in MiB; zero for none.
+/// Requested memory limits, in MiB; zero for none.
 const LIMITS_MIB: [i64; 4] = [0, 64, 200, 900];
 /// One action. Pods and containers are named by small numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub(super) enum Action {
     /// The program ends by itself.
     End(Name, i32),
     CrashVm(usize),
-    /// The guest answers nobody from now on.
+    /// The guest does not answer from now on.
     Silence(usize, Silence),
     /// The daemon is killed between two calls.
     Kill,
@@ -55,7 +56,7 @@ pub(super) enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) image: u8,
-    /// The first of two images that the container mounts, if it does.
+    /// The first of two images mounted by the container, if any.
     pub(super) volumes: Option<u8>,
     pub(super) host_mounts: u8,
     pub(super) disk: Option<u8>,
@@ -68,16 +69,16 @@ pub(super) struct Ways {
     pods: usize,
     /// By kind of action.
     weights: [u32; KINDS],
-    /// The share of actions that meet a fault, in percent.
+    /// The share of actions with a fault, in percent.
     faults: u32,
-    /// The share of actions that come two at once, in percent.
+    /// The share of concurrent pairs of actions, in percent.
     pairs: u32,
-    /// The faults that come.
+    /// The possible faults.
     kinds: Vec<Fault>,
     /// Whether output comes late, and how much of it a guest holds.
     pub(super) late: bool,
     pub(super) held_bytes: usize,
-    /// The share of starts whose output breaks off, in percent.
+    /// The share of starts with broken output, in percent.
     pub(super) breaks: u32,
 }
 
@@ -87,11 +88,11 @@ const KINDS: usize = 16;
 /// The usual weights, in the order of [`Ways::action`].
 const USUAL: [u32; KINDS] = [16, 4, 4, 20, 20, 6, 7, 3, 2, 3, 8, 3, 2, 4, 1, 1];
 
-/// Kinds without which a walk would come to nothing: the making of pods and containers.
+/// Indispensable kinds for a walk: the creation of pods and containers.
 const NEEDED: [usize; 3] = [0, 3, 4];
 
 impl Action {
-    /// The pod that the action is about.
+    /// The action's pod.
     pub(super) fn pod(self) -> Option<usize> {
         match self {
             Action::RunPod(pod)
@@ -129,7 +130,7 @@ impl Shape {
         }
     }
 
-    /// The images that the container mounts beside its own.
+    /// The images mounted by the container beside its own.
     pub(super) fn volume_images(self) -> Vec<u8> {
         self.volumes.map(|first| vec![first, (first + 1) % IMAGES]).unwrap_or_default()
     }
@@ -172,7 +173,7 @@ impl Ways {
         }
     }
 
-    /// Draws an action that does something, mostly: of those that find nothing one in ten is enough.
+    /// Draws an action, mostly one with an effect: one without effect in ten is enough.
     fn useful_action(&self, random: &mut StdRng, model: &Model) -> Action {
         loop {
             let action = self.action(random, model);
@@ -218,14 +219,14 @@ impl Ways {
         }
     }
 
-    /// Draws a call for a daemon that is still recovering its pods.
+    /// Draws a call for a daemon during its recovery.
     pub(super) fn early_call(&self, random: &mut StdRng, model: &Model) -> Option<Action> {
         let action = self.useful_action(random, model);
         let befalls = matches!(action, Action::Silence(..) | Action::CrashVm(_) | Action::End(..));
         (!action.kills() && !befalls && random.random_ratio(1, 2)).then_some(action)
     }
 
-    /// Draws a fault for some of the actions, and the number of points that it lets pass.
+    /// Draws a fault for some of the actions, and the number of points before it.
     pub(super) fn fault(&self, random: &mut StdRng) -> Option<(Fault, usize)> {
         if !random.random_ratio(self.faults, 100) {
             return None;

@@ -1,4 +1,4 @@
-//! The calls of clients, and what befalls the guests.
+//! The calls of clients, and events in the guests.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// How long a command may take.
 const EXEC_WITHIN: Duration = Duration::from_secs(30);
 
-/// A call that is about to be made.
+/// A call about to be made.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     pub(super) action: Action,
@@ -49,12 +49,12 @@ impl Call {
         }
     }
 
-    /// The log of the container that the call makes.
+    /// The log of the container created by the call.
     pub(super) fn log(&self) -> String {
         format!("{}.log", self.serial)
     }
 
-    /// Makes the call. Returns the id of what is new, and of a pod that is there.
+    /// Makes the call. Returns the id of the new or existing object.
     pub(super) async fn make(&self, world: &World) -> Result<Option<String>, String> {
         let (pods, pod_id, id) = (&world.pods, &*self.pod_id, &*self.container_id);
         let answer: Result<Option<String>, PodError> = match self.action {
@@ -86,7 +86,7 @@ impl Call {
         answer.map_err(|error| error.chain())
     }
 
-    /// Runs a command that says something, or one that takes too long and leaves nothing when that is over.
+    /// Runs a command with output, or one beyond its time-out. After the latter nothing remains.
     async fn exec(&self, world: &World) -> Result<(), PodError> {
         let words = |words: [&str; 2]| words.map(str::to_owned).to_vec();
         if self.serial.is_multiple_of(2) {
@@ -111,7 +111,7 @@ impl Call {
         }
     }
 
-    /// Does to the guest what the action says.
+    /// Applies the action to the guest.
     fn befall(&self, vm: &FakeVm) {
         match self.action {
             Action::End(_, code) if vm.agent.alive().contains(&self.container_id) => {
@@ -123,7 +123,7 @@ impl Call {
         }
     }
 
-    /// Moves the container's log away, as one who rotates logs does.
+    /// Moves the container's log away, as log rotation does.
     fn move_log(&self, world: &World) {
         let Some(view) = world.pods.container(&self.container_id) else { return };
         let moved = view.log_path.with_extension(format!("{}.moved", self.serial));

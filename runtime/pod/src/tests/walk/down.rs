@@ -16,7 +16,7 @@ use super::observed::vm_of;
 impl Walk {
     /// Lets something befall the node, and the model with it.
     pub(super) fn befall_the_node(&mut self, place: &Place) {
-        // The next daemon takes the VM of a guest that hangs.
+        // The next daemon ends the VM of a hanging guest.
         for pod in self.model.pods.clone().into_iter().filter(|(_, pod)| pod.silent).map(|(number, _)| number)
         {
             self.model.end_vm(pod);
@@ -38,7 +38,7 @@ impl Walk {
         }
     }
 
-    /// Writes something that nobody can read in the place of one value.
+    /// Replaces one value by an unreadable one.
     fn damage(&mut self, place: &Place, table: Table) {
         let store = Store::open(&place.dir.path().join("store.redb")).unwrap();
         let keys: Vec<String> =

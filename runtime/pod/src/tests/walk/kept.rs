@@ -1,4 +1,4 @@
-//! The disk: the store has what the lists have, and no directory or file is left of what is gone.
+//! The disk: the store agrees with the lists, and no directory or file of removed objects is left.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -37,7 +37,7 @@ pub(super) fn check(world: &World) -> Result<(), String> {
         let same = match (container.state, status.stage) {
             (ContainerState::Created, ContainerStage::Created)
             | (ContainerState::Running, ContainerStage::Running)
-            // A start that was cut short stays on record until the container's end is known.
+            // An interrupted start stays on record until the container's end is known.
             | (ContainerState::Unknown, ContainerStage::Unknown | ContainerStage::Starting) => true,
             (ContainerState::Exited, ContainerStage::Exited) => status.exit_code == container.exit_code,
             _ => false,
@@ -71,7 +71,7 @@ fn same_keys(what: &str, on_record: &BTreeSet<&String>, listed: &BTreeSet<&Strin
     }
 }
 
-/// Looks for directories of pods, and for files of acknowledgements, that nobody has.
+/// Searches for ownerless directories of pods and files of acknowledgements.
 fn no_files_left(
     world: &World,
     pods: &BTreeSet<&String>,
@@ -85,7 +85,7 @@ fn no_files_left(
         let Some(pod) = pods.iter().find(|id| run_name(id) == name) else {
             return Err(format!("the run directory {name} is left"));
         };
-        // What is left of a container in a pod that has ended goes with the pod.
+        // Leftovers of a container in an ended pod go with the pod.
         if world.pods.check_ready(pod).is_err() {
             continue;
         }

@@ -1,5 +1,5 @@
-//! The walk itself: one daemon after the other on the same node, each with an executor of its own, whose end takes all
-//! its tasks along, as a kill would. Time is the executor's and passes at once.
+//! The walk itself: one daemon after the other on the same node. Each has an executor of its own, and its end
+//! stops all tasks, like a kill. Time is the executor's and passes at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -22,14 +22,14 @@ use crate::blocking::in_place;
 use crate::clock;
 use crate::tests::{Script, World};
 
-/// How long the node may take to agree with the model, and what a failure left to come to rest: longer than all bounds of
-/// a recovery together.
+/// How long the node may take to agree with the model and to settle after a failure: longer than all limits
+/// of a recovery together.
 const SETTLED_WITHIN: Duration = Duration::from_secs(900);
-/// Between two looks: less than late output takes.
+/// Interval between two early checks: less than the delay of late output.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Between two looks at what takes longer.
+/// Interval between two later checks.
 const LOOK_LATER: Duration = Duration::from_millis(500);
-/// Looks of the first kind.
+/// Number of early checks.
 const FIRST_LOOKS: u32 = 40;
 /// A file system in memory, since every commit waits for the disk.
 const MEMORY: &str = "/dev/shm";
@@ -41,7 +41,7 @@ pub(super) enum End {
     Finished,
 }
 
-/// The node that the daemons of a walk have one after the other.
+/// The node shared by the daemons of a walk.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     pub(super) dir: Arc<tempfile::TempDir>,
@@ -55,19 +55,19 @@ pub(super) struct Walk {
     shown: bool,
     place: Option<Place>,
     pub(super) model: Model,
-    /// The actions in which the last daemon was killed.
+    /// The actions during the last daemon's kill.
     pub(super) killed_in: Vec<Action>,
-    /// Whether a daemon was killed while it recovered.
+    /// Whether a daemon was killed during its recovery.
     recovery_struck: bool,
-    /// A container of which nobody knows the limits any more.
+    /// A container with unknown limits.
     pub(super) unlimited: Option<Name>,
-    /// The ids of pods whose start was answered, or that were listed as ready.
+    /// The ids of pods with an answered start, or once listed as ready.
     pub(super) known: BTreeSet<String>,
     /// Makes files' names unique.
     pub(super) serial: usize,
     /// Logs by container.
     pub(super) logs: BTreeMap<String, String>,
-    /// Containers that ran when a daemon was killed.
+    /// Containers running when a daemon was killed.
     ran_at_kill: BTreeSet<String>,
     history: Vec<String>,
     pub(super) actions: usize,
@@ -154,13 +154,13 @@ impl Walk {
         }
     }
 
-    /// Starts a daemon on what the one before left. `None` where it was killed meanwhile.
+    /// Starts a daemon on the files of the one before. `None` if it was killed meanwhile.
     async fn open(&mut self) -> Result<Option<World>, String> {
         let Some(place) = self.place.clone() else { return self.first().await.map(Some) };
         if !self.recovery_struck {
             self.befall_the_node(&place);
         }
-        // A value that is lost is in the daemon's own log alone, and what is to be taken away for it is tried once.
+        // A lost value is only in the daemon's own log, and its removal is tried only once.
         let may_fail = !matches!(self.killed_in.first(), Some(Action::Damage(_)));
         let fault = self.ways.fault(&mut self.random).filter(|_| may_fail);
         if let Some((fault, points_before)) = fault {
@@ -227,7 +227,7 @@ impl Walk {
         Ok(world)
     }
 
-    /// The daemon is killed. All that it has published stays so: clients have seen it.
+    /// The daemon is killed. Everything published stays valid: clients have seen it.
     pub(super) fn killed(&mut self, world: &World, actions: &[Action]) -> Result<End, String> {
         let mut seen = listed(world)?;
         for (number, pod) in &mut seen.pods {

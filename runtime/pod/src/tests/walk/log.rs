@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Lines that every container writes to its stdout: more bytes than a broken stream lets through.
+/// Number of stdout lines of every container: more bytes than a broken stream lets through.
 const LINES: usize = 120;
 
 /// The output of every container.
@@ -10,19 +10,19 @@ pub(super) fn output() -> Vec<u8> {
     (0..LINES).map(|number| format!("line {number:04}\n")).collect::<String>().into_bytes()
 }
 
-/// The unfinished line that a daemon leaves which is killed within a write.
+/// The unfinished line left by a daemon killed within a write.
 pub(super) const TORN: &str = "2026-11-22T00:00:00.000000000Z stdout F li";
 
 /// The past of a log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Past {
-    /// The program has ended by itself, so that all its lines are there.
+    /// The program has ended by itself, so all its lines are there.
     pub(super) whole: bool,
-    /// A daemon was killed while the program ran: lines that were not acknowledged come again, from any line on.
+    /// A daemon was killed while the program ran: unacknowledged lines come again, from any line on.
     pub(super) killed: bool,
 }
 
-/// Reads a log, the files that it was moved to first.
+/// Reads a log, beginning with its moved files.
 pub(super) fn read(moved: &[PathBuf], log: &Path) -> String {
     let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
     moved.iter().map(|path| read(path)).chain([read(log)]).collect()
@@ -31,7 +31,7 @@ pub(super) fn read(moved: &[PathBuf], log: &Path) -> String {
 /// Checks a log: whole lines, none left out, each once and in order.
 ///
 /// # Errors
-/// The first line that should not be there, or the first that is missing.
+/// The first unexpected line, or the first missing one.
 pub(super) fn check(text: &str, past: Past) -> Result<(), String> {
     let mut next = 0;
     let mut lines = text.split_inclusive('\n').peekable();
@@ -45,9 +45,9 @@ pub(super) fn check(text: &str, past: Past) -> Result<(), String> {
             Some(number) if line.ends_with('\n') && (number == next || (past.killed && number < next)) => {
                 next = number + 1;
             }
-            // A line that is being written just now, or was when its daemon was killed.
+            // A line being written now, or when its daemon was killed.
             _ if is_last && !past.whole && !line.ends_with('\n') => {}
-            // A VM that ends takes its programs within a line.
+            // A VM's end may stop its programs within a line.
             _ if is_last && !past.whole && fields.get(2) == Some(&"P") => {}
             _ => {
                 return Err(format!(

@@ -1,20 +1,20 @@
-//! Random walks: clients' calls, two at once here and there, programs' ends, VMs that crash and guests that hang in any
-//! order, with a fault at any point of any backend and of the store, kills of the daemon, restarts of the node and damaged
-//! records, against a model that predicts every answer.
+//! Random walks against a model that predicts every answer. A walk mixes clients' calls, sometimes two at
+//! once, programs' ends, crashing VMs and hanging guests in any order. Faults occur at any point of any
+//! backend and of the store. Daemons are killed, the node restarts, and records are damaged.
 //!
 //! ```text
-//!  action ── with a fault? ──► call ──► answered ──► the lists agree with the model, and the fakes with the lists
+//!  action ── with a fault? ──► call ──► answered ──► lists agree with the model, and fakes with the lists
 //!                               └────► killed ──► the next daemon ──► the same
 //! ```
 //!
-//! After a call that failed the model takes on how its pod is, within what such a failure may leave (`permits.rs`); other
-//! pods must be as they were. A daemon that is killed has published things that clients have seen: the next daemon must
-//! find them so. Beside the lists, each look compares the guests, their slots and binds (`observed.rs`), the store and the
-//! files (`kept.rs`) and the containers' logs (`log.rs`). A walk ends with the removal of all pods, after which nothing is
-//! left anywhere, and no task goes on.
+//! After a failed call the model adopts its pod's state, within the limits of such a failure (`permits.rs`).
+//! Other pods must be unchanged. A killed daemon has published states, and clients have seen them: the next
+//! daemon must find the same. Beside the lists, each check compares the guests, their slots and binds
+//! (`observed.rs`), the store and the files (`kept.rs`) and the containers' logs (`log.rs`). A walk ends with
+//! the removal of all pods. After this nothing is left anywhere, and no task goes on.
 //!
-//! `PODVISOR_WALK_SEED` replays one walk and prints its actions; `PODVISOR_WALKS` says how many there are, and
-//! `PODVISOR_WALK_SECONDS` for how long they go on at most.
+//! `PODVISOR_WALK_SEED` replays one walk and prints its actions. `PODVISOR_WALKS` sets the number of walks,
+//! and `PODVISOR_WALK_SECONDS` their maximum time.
 
 mod action;
 mod calls;

@@ -1,4 +1,4 @@
-//! The model: pods and containers as a client knows them, and what each action makes of them. Pure.
+//! The model: pods and containers as seen by a client, and the effect of each action on them. Pure.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use crate::tests::Silence;
 /// A container by the numbers of its pod and of itself.
 pub(super) type Name = (usize, usize);
 
-/// Exit code of a container that went with its VM.
+/// Exit code of a container ended with its VM.
 pub(super) const KILLED: i32 = 137;
-/// Exit code of a container that has ended while no daemon ran.
+/// Exit code of a container ended while no daemon ran.
 pub(super) const MEANWHILE: i32 = 4;
-/// Exit code of a container that was asked to end.
+/// Exit code of a container asked to end.
 const ASKED: i32 = 143;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) enum ContainerStage {
 pub(super) struct PodModel {
     pub(super) id: String,
     pub(super) ready: bool,
-    /// The guest answers nobody.
+    /// The guest does not answer.
     pub(super) silent: bool,
     pub(super) containers: BTreeMap<usize, ContainerModel>,
 }
@@ -51,11 +51,11 @@ pub(super) struct Model {
 pub(super) enum Answer {
     Done,
     Refused,
-    /// The guest hangs, and the answer is whatever its caller makes of that.
+    /// The guest hangs, and the answer depends on its caller.
     Either,
 }
 
-/// An action and its answer: the id of what is new, or the text of the failure.
+/// An action and its answer: the id of the new object, or the text of the failure.
 pub(super) type Answered = (Action, Result<Option<String>, String>);
 
 impl Model {
@@ -79,7 +79,7 @@ impl Model {
         self.container(name).map(|one| one.id.as_str())
     }
 
-    /// Predicts the answer to an action that meets no fault.
+    /// Predicts the answer to an action without a fault.
     pub(super) fn answer(&self, action: Action) -> Answer {
         use ContainerStage::{Created, Exited, Running, Unknown};
         let if_admitted = |admitted: bool, pod| match (admitted, self.is_silent(pod)) {
@@ -103,13 +103,13 @@ impl Model {
                 Some(_) => Answer::Done,
             },
             Action::Exec(name) => if_admitted(stage(name) == Some(Running), name.0),
-            // Nobody can say that it has ended, while its VM cannot be ended.
+            // Its end is unknown as long as its VM cannot be ended.
             Action::StopContainer(name) | Action::RemoveContainer(name)
                 if stage(name) == Some(Unknown) && !self.is_ready(name.0) =>
             {
                 Answer::Either
             }
-            // What runs is stopped first, which takes the VM of a guest that hangs.
+            // A running container is stopped first. This ends the VM of a hanging guest.
             Action::RemoveContainer(name) if !matches!(stage(name), None | Some(Running | Unknown)) => {
                 if_admitted(true, name.0)
             }
@@ -117,7 +117,7 @@ impl Model {
         }
     }
 
-    /// Whether there is something that the action may change.
+    /// Whether the action may change something.
     pub(super) fn is_touched_by(&self, action: Action) -> bool {
         match action {
             Action::RunPod(pod) => !self.pods.contains_key(&pod),
@@ -132,7 +132,7 @@ impl Model {
         }
     }
 
-    /// Returns how the lists may be after these answers, to actions that came at once: as after one order of them.
+    /// Returns the possible states after these answers to concurrent actions: one for each order of them.
     pub(super) fn after(&self, answered: &[Answered]) -> Vec<Model> {
         let mut orders: Vec<Vec<&Answered>> = vec![answered.iter().collect()];
         if answered.len() > 1 {
@@ -154,8 +154,8 @@ impl Model {
         Some(model)
     }
 
-    /// Changes the model as an action does that was answered as predicted. `id` is that of a pod or container that is
-    /// new, or of a pod that is there already; false where it cannot be.
+    /// Applies an action answered as predicted to the model. `id` is the id of the new or existing pod or
+    /// container. Returns false if this is impossible.
     pub(super) fn apply(&mut self, action: Action, id: Option<&str>) -> bool {
         let id = id.unwrap_or_default().to_owned();
         match action {
@@ -170,7 +170,7 @@ impl Model {
                 let Some(pod) = self.pods.get_mut(&number) else { return true };
                 pod.silent = pod.ready;
                 let open = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Unknown);
-                // Somebody waits for the end of what runs, and gives a guest up that cannot be asked for it.
+                // A watcher waits for the end of running containers, and gives up an unreachable guest.
                 if silence == Silence::Unreachable && pod.containers.values().any(|one| open(one.stage)) {
                     self.end_vm(number);
                 }

@@ -1,4 +1,4 @@
-//! The node as it is: what the daemon lists, and whether the fakes agree with the lists.
+//! The node's current state: the daemon's lists, and whether the fakes agree with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -57,11 +57,10 @@ pub(super) fn vm_of(script: &Script, pod_id: &str) -> Option<Arc<FakeVm>> {
     running.find(|vm| vm.control_socket.lock().unwrap().parent().is_some_and(|parent| parent.ends_with(dir)))
 }
 
-/// Compares what runs with what is listed.
+/// Compares running objects with the lists.
 ///
-/// # Errors
-/// A VM, a network, a process, a device or a bind that no list has, or the reverse; and calls that nobody would have
-/// taken.
+/// # Errors A VM, a network, a process, a device or a bind missing in the lists, or the reverse; and invalid
+/// calls.
 pub(super) fn agree(world: &World, model: &Model) -> Result<(), String> {
     if let Some(violation) = world.script.state().violations.first() {
         return Err(violation.clone());
@@ -101,7 +100,7 @@ pub(super) fn agree(world: &World, model: &Model) -> Result<(), String> {
     }
 }
 
-/// Compares a guest with the containers that are listed. A guest that hangs may have what was not taken away.
+/// Compares a guest with the listed containers. A hanging guest may have leftovers.
 fn of_guest(world: &World, vm: &FakeVm, number: usize, pod: &PodModel) -> Result<(), String> {
     let alive: BTreeSet<String> = pod
         .containers
@@ -109,7 +108,7 @@ fn of_guest(world: &World, vm: &FakeVm, number: usize, pod: &PodModel) -> Result
         .filter(|container| !matches!(container.stage, ContainerStage::Exited(_)))
         .map(|container| container.id.clone())
         .collect();
-    // A container that was being removed when the daemon was killed has ended, and may be held before its program.
+    // A container being removed when the daemon was killed has ended, and may be held before its program.
     let removed = |id: &String| {
         world.pods.container(id).is_some_and(|view| view.message == REMOVED && view.started_at_ns == 0)
     };
@@ -160,7 +159,7 @@ fn disks(view: &ContainerView) -> impl Iterator<Item = String> {
     })
 }
 
-/// Checks that a VM has no disk but those of its containers, which holds whenever one was plugged.
+/// Checks that a VM has only its containers' disks. This holds after each plug.
 pub(super) fn no_disk_unused(world: &World, pod_id: &str) -> Result<(), String> {
     let Some(vm) = vm_of(&world.script, pod_id) else { return Ok(()) };
     let containers =

@@ -1,4 +1,5 @@
-//! One step of a walk: actions, alone or two at once, with a fault or without, and the look at what came of them.
+//! One step of a walk: actions, alone or two at once, with or without a fault, and the check of their
+//! results.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use super::observed::{no_disk_unused, vm_of};
 use super::permits::Under;
 use crate::tests::{Fault, World};
 
-/// How long a call may take, whatever hangs. The longest waits for a guest that hangs, several times.
+/// How long a call may take in any case. The longest waits for a hanging guest, several times.
 pub(super) const ANSWERED_WITHIN: Duration = Duration::from_secs(1200);
 
 impl Walk {
@@ -49,7 +50,7 @@ impl Walk {
         self.remember(&answered, &calls);
         let either = actions.iter().any(|action| self.model.answer(*action) == Answer::Either);
         let expected = self.model.after(&answered);
-        // A VM that ends under a call leaves its answer open.
+        // If a VM ends during a call, the answer is open.
         let crash = expected.is_empty()
             && actions.len() > 1
             && actions.iter().any(|one| matches!(one, Action::CrashVm(_)));
@@ -96,7 +97,7 @@ impl Walk {
         calls
     }
 
-    /// A fault has ended a VM under these actions: a container that one of them ends may have ended before.
+    /// A fault has ended a VM during these actions: a container ended by one of them may have ended before.
     fn end_vm_under(&mut self, number: usize, actions: &[Action]) {
         let before = self.model.clone();
         self.model.end_vm(number);
@@ -109,7 +110,7 @@ impl Walk {
         }
     }
 
-    /// Remembers what clients know from now on.
+    /// Remembers newly known objects of clients.
     pub(super) fn remember(&mut self, answered: &[Answered], calls: &[Call]) {
         for ((action, answer), call) in answered.iter().zip(calls) {
             match (action, answer) {
@@ -152,7 +153,7 @@ impl Walk {
         }
     }
 
-    /// With a fault, nothing is lost, doubled or taken back, and what was refused has changed nothing.
+    /// With a fault, nothing is lost, doubled or withdrawn, and refused actions have changed nothing.
     fn check_loosely(&self, answered: &[Answered], observed: &Model) -> Result<(), String> {
         let actions: Vec<Action> = answered.iter().map(|(action, _)| *action).collect();
         let under = Under { actions: &actions, known: &self.known, recovery_struck: false };

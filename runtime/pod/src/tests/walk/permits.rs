@@ -1,17 +1,18 @@
-//! How an action may leave pods and containers that met a fault, or in which the daemon was killed. Pure.
+//! The possible states of pods and containers after an action with a fault, or during the daemon's kill.
+//! Pure.
 
 use std::collections::BTreeSet;
 
 use super::action::Action;
 use super::model::{ContainerModel, ContainerStage, KILLED, MEANWHILE, Model, Name, PodModel};
 
-/// The actions that were under way, and what is known of pods.
+/// The running actions, and facts about pods.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Under<'a> {
     pub(super) actions: &'a [Action],
-    /// The ids of pods that a client was given, or has seen as ready. A pod whose start was never answered may go.
+    /// The ids of pods given to a client, or seen as ready. A pod with an unanswered start may disappear.
     pub(super) known: &'a BTreeSet<String>,
-    /// Whether a fault struck the daemon's start as well: any VM may have been given up.
+    /// Whether a fault also affected the daemon's start: any VM may have been given up.
     pub(super) recovery_struck: bool,
 }
 
@@ -34,10 +35,10 @@ impl Under<'_> {
 }
 
 impl Model {
-    /// Checks what is left.
+    /// Checks the remaining state.
     ///
     /// # Errors
-    /// A pod that no action is about has changed, or something is lost that no action takes away, or has gone back.
+    /// A pod not involved in an action has changed, or something is lost without an action, or has gone back.
     pub(super) fn permits(&self, under: Under<'_>, left: &Model) -> Result<(), String> {
         for (number, before) in &self.pods {
             let Some(after) = left.pods.get(number) else {
@@ -63,7 +64,7 @@ impl Model {
 }
 
 impl PodModel {
-    /// Whether nothing has changed but what time brings: nobody knows of a container whether it runs until it has ended.
+    /// Whether only changes over time have happened: an unknown container may have become an ended one.
     fn agrees_with(&self, left: &PodModel, may_end: bool) -> bool {
         let same = |(number, before): (&usize, &ContainerModel)| {
             let Some(after) = left.containers.get(number) else { return false };
@@ -108,8 +109,8 @@ impl PodModel {
 }
 
 impl ContainerModel {
-    /// Whether the container has ended unseen, so that a daemon that cannot reach its VM says what it knows: that the
-    /// VM was killed, or not even that.
+    /// Whether the container has ended unseen. Then a daemon without access to its VM only reports its own
+    /// knowledge: a killed VM, or an unknown state.
     fn may_be_doubted(&self, left: &ContainerModel) -> bool {
         let unseen = matches!(self.stage, ContainerStage::Exited(KILLED | MEANWHILE));
         unseen && matches!(left.stage, ContainerStage::Unknown | ContainerStage::Exited(KILLED))

@@ -32,7 +32,7 @@ fn a_version_is_read_with_parents_before_their_files() {
     version_at(dir.path(), "..1", &[("a/b/c", "deep"), ("key", "")]);
     symlink("..data/a", dir.path().join("a")).unwrap();
     symlink("..data/key", dir.path().join("key")).unwrap();
-    // Left by a kubelet that was killed.
+    // Left by a killed kubelet.
     fs::create_dir(dir.path().join("..0")).unwrap();
     symlink("..0", dir.path().join("..data_tmp")).unwrap();
     let found = read(dir.path()).unwrap();
@@ -139,7 +139,7 @@ fn a_read_finds_one_version_while_the_kubelet_replaces_them() {
             done.store(true, Ordering::Relaxed);
         });
         while !done.load(Ordering::Relaxed) {
-            // All tries may meet a version that goes.
+            // All attempts may meet a disappearing version.
             let Ok(found) = read(dir.path()) else { continue };
             let number = found.version.unwrap()[2..].to_owned();
             let texts: Vec<_> = found.files.iter().map(|file| file.content.clone().unwrap()).collect();
