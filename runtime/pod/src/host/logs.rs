@@ -219,7 +219,7 @@ mod tests {
         }
         make(&at("state/vmm.log"), &owned_by("ab")).unwrap();
         let VmmFiles { mut log, mut console } = make_files(&at("logs")).unwrap();
-        // What a VMM that was taken over may write, too.
+        // A compromised VMM may write this, too.
         let other = serde_json::to_string(&owned_by("cd")).unwrap();
         writeln!(log, "{other}\n{{\"fields\":{{\"message\":\"boot\"}}}}").unwrap();
         console.write_all(b"Linux\n").unwrap();

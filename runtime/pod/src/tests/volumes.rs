@@ -261,7 +261,7 @@ async fn the_guests_volume_gets_the_size_that_the_nodes_gets() {
     let pod_id = world.pods.run(pod("web")).await.unwrap();
     world.pods.create_container(&pod_id, mounting("a", &["cache"])).await.unwrap();
     world.until(|world| resized(world).last() == Some(&4096)).await;
-    // A mount of somebody else's changes nothing.
+    // An unrelated mount changes nothing.
     let calls = resized(&world).len();
     let looks = world.script.count("volumes.limits");
     mount(&world.script, "other", 1);
