@@ -1,4 +1,5 @@
-//! Starts a VMM's process with its control socket as standard input.
+//! Starts a VMM's process with its control socket as standard input. A program needs unsafe code to take over a
+//! descriptor of any other number.
 
 use std::fs::File;
 use std::io::Write;
