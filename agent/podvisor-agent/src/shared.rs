@@ -2,6 +2,9 @@
 //! first container with such a mount, so that other pods pay nothing. The host binds its files there
 //! (`runtime/share`).
 //!
+//! Pages written through mapped memory reach the host later than the program's end. So the directory is
+//! synced before an exit is reported.
+//!
 //! Everything here runs outside of the agent's own thread ([`crate::host_work`]), because one hanging volume
 //! of the host blocks every thread touching the directory.
 

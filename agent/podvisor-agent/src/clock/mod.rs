@@ -1,6 +1,6 @@
 //! The guest's clock, steered after the host's. A guest only counts the ticks of its hardware. Without this
 //! module its clock would drift away from the host's NTP-corrected clock, and stand still while the host is
-//! suspended.
+//! suspended. No NTP daemon runs in the guest.
 //!
 //! | file | content |
 //! |---|---|

@@ -63,6 +63,7 @@ pub(super) fn mounts(
     all.extend(volumes.iter().map(declared));
     all.extend(asked);
     all.extend(tmpfs);
+    // A parent mounted after its child would cover it.
     // Stable: of two at one path the later one is visible.
     all.sort_by_key(|mount| mount.destination().components().count());
     all
