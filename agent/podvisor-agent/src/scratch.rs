@@ -1,7 +1,8 @@
 //! The scratch disk with the containers' writable layers. It is mounted when the pod is configured, and its
 //! file system is grown to its size. Each container's directory there is a project (ext4(5), `project`), so
 //! the kernel counts the layer's usage. Reading the count costs the same for any amount of data. A project
-//! has a limit if the daemon names one.
+//! has a limit if the daemon names one. Root of a container may move its files to another project and falsify
+//! its pod's counts. The size of the disk still holds.
 
 use std::fs::{self, File};
 use std::io;

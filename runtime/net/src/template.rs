@@ -1,6 +1,7 @@
 //! Fills a template with the node's pod ranges. Owns the language. Pure: `pod_ranges.rs` handles the files.
 //!
-//! The language is a subset of Go's templates, as used by CNI templates of other runtimes:
+//! No maintained crate speaks the language of Go's templates. This is the subset used by CNI templates of
+//! other runtimes:
 //!
 //! ```text
 //!   {{.PodCIDR}}                                  a value: `.Name`, `.`, `$variable`
