@@ -28,7 +28,7 @@ pub enum Refusal {
     #[error("this node has no /dev/kvm: load kvm_intel or kvm_amd; in a VM, ask for nested virtualization")]
     NoKvm,
     /// Podvisor was installed by other means.
-    #[error("{} is on this node: Podvisor was installed there by a package or by hand; remove that first", .0.display())]
+    #[error("{} is on this node: Podvisor was installed there by a package or by hand; remove it first", .0.display())]
     Installed(PathBuf),
     /// A unit is not ours.
     #[error("{} on this node was not installed by this program, or is a link; remove it first", .0.display())]

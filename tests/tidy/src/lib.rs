@@ -24,6 +24,7 @@ pub mod names;
 pub mod quotes;
 mod repository;
 pub mod rows;
+pub mod sentences;
 pub mod sizes;
 pub mod steps;
 pub mod unsafe_code;

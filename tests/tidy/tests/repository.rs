@@ -7,7 +7,8 @@ use std::{path::Path, sync::LazyLock};
 
 use tests_tidy::{
     Crate, Repository, Source, breaches::Breaches, callers, code::Code, commits, cycles, edges, features,
-    fuzz_lock, headers, links, metrics, names, quotes, rows, sizes, steps, unsafe_code, versions, words,
+    fuzz_lock, headers, links, metrics, names, quotes, rows, sentences, sizes, steps, unsafe_code, versions,
+    words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -56,6 +57,16 @@ fn public_items_are_used_by_the_product() {
 #[test]
 fn the_fields_words_are_used() {
     holds(&REPOSITORY.sources.iter().flat_map(words::check).collect::<Vec<_>>());
+}
+
+#[test]
+fn comments_are_short_sentences() {
+    let crates = sentences::count(&REPOSITORY.sources);
+    for row in sentences::table(&crates) {
+        println!("{row}");
+    }
+    holds(&sentences::check(&crates));
+    holds(&REPOSITORY.sources.iter().flat_map(sentences::check_errors).collect::<Vec<_>>());
 }
 
 #[test]
