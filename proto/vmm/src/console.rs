@@ -1,6 +1,6 @@
-//! The form of the file that a VMM copies its guest's console to: text, and where the file is full, what the guest wrote
-//! last, after a line that says how much is cut off. So a reader knows where in the console each byte was, and can
-//! follow a file that begins anew.
+//! The format of the console file. The VMM copies its guest's console to this file as text. When the file is
+//! full, the VMM starts it again with the newest output, after a line with the number of bytes cut off. A
+//! reader can thus place each byte in the console and follow a restarted file.
 
 /// Most bytes of the file. A guest can write without end.
 pub const CONSOLE_FILE_BYTES_MAX: u64 = 256 << 10;
@@ -8,13 +8,13 @@ pub const CONSOLE_FILE_BYTES_MAX: u64 = 256 << 10;
 const BEFORE: &str = "[podvisor: ";
 const AFTER: &str = " bytes before this are cut off]\n";
 
-/// The first line of a file without the console's first `bytes` bytes.
+/// Returns the first line of a file without the console's first `bytes` bytes.
 pub fn cut_line(bytes: u64) -> String {
     format!("{BEFORE}{bytes}{AFTER}")
 }
 
-/// Takes a file's content apart: how many bytes of the console are cut off before it, and the rest of the console. A
-/// first line that is not whole yet counts as nothing.
+/// Splits a file's content into the number of console bytes cut off before it and the rest of the console. An
+/// incomplete first line counts as nothing.
 pub fn console_of(content: &[u8]) -> (u64, &[u8]) {
     let is_whole = content.contains(&b'\n');
     let begins = content.starts_with(BEFORE.as_bytes()) || BEFORE.as_bytes().starts_with(content);
@@ -28,7 +28,8 @@ fn parse_cut_line(content: &[u8]) -> Option<(u64, &[u8])> {
     Some((bytes, &content[end..]))
 }
 
-/// The byte as a terminal can be given it: a guest must not write to the terminal of whoever reads its console.
+/// Returns the byte in a form safe for a terminal. A guest must not control the terminal of its console's
+/// reader.
 pub fn printable(byte: u8) -> u8 {
     match byte {
         b'\n' | b'\t' | b'\r' | b' '..=b'~' => byte,

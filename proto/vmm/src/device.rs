@@ -1,26 +1,27 @@
-//! A device, which is one type from a request to the bus. In a message an [`FdIndex`](crate::FdIndex) stands
-//! for the device's file, in a process an open descriptor does, and [`Device::map`] turns one into the other.
-//! This module never opens anything. `slot` says where a device fits, docs/adding-a-device.md what a new one takes.
+//! A device, as one type all the way from a request to the bus. An [`FdIndex`](crate::FdIndex) stands for the
+//! device's file in a message, an open descriptor in a process. [`Device::map`] turns one into the other.
+//! This module never opens anything. `slot` says where a device fits, and docs/adding-a-device.md how to add
+//! one.
 
 use std::convert::Infallible;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A device to plug; an `F` stands for its file. The memory device ([`DeviceKind::Mem`]) is not among them:
-/// the VMM plugs that one itself when a VM first grows.
+/// A device to plug; an `F` stands for its file. There is no memory device ([`DeviceKind::Mem`]) here: the
+/// VMM plugs it itself when a VM first grows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Device<F> {
-    /// A file mapped into guest-physical memory, read-only: a guest that writes there ends its VM.
+    /// A file mapped into guest-physical memory, read-only. A guest write there ends its VM.
     Pmem {
         /// The file, opened for reading; a multiple of 2 MiB long, not empty.
         image: F,
     },
-    /// Several files side by side, mapped as one: an image whose layers are files of their own. In a slot for
-    /// [`DeviceKind::Pmem`]; since version 2 of the protocol.
+    /// Several files side by side, mapped as one: an image with its layers in separate files. Fits a slot for
+    /// [`DeviceKind::Pmem`]. Since version 2 of the protocol.
     Layered {
-        /// The files in order, at least one and at most [`PARTS_MAX`]. The room between two reads as zeros.
+        /// The files in order, at least one and at most [`PARTS_MAX`]. Gaps between them read as zeros.
         parts: Vec<ImagePart<F>>,
     },
     /// A disk.
@@ -40,29 +41,30 @@ pub enum Device<F> {
         mtu: u16,
     },
     /// The vsock device. Host programs reach the guest by dialling `listener` and writing `CONNECT <port>\n`;
-    /// the answer is `OK <host port>\n`. Streams that the guest opens to `host_ports` are announced by
-    /// [`Event::GuestStream`](crate::Event::GuestStream), a few at once and seldom; all others are refused.
+    /// the answer is `OK <host port>\n`. [`Event::GuestStream`](crate::Event::GuestStream) announces the
+    /// streams that the guest opens to `host_ports`. Only a few may be open at once, and they are rare. All
+    /// other streams are refused.
     Vsock {
         /// Listening unix stream socket.
         listener: F,
         /// The guest's context id, 3 or above.
         guest_cid: u32,
-        /// Host ports that the guest may dial.
+        /// Host ports open to the guest.
         host_ports: Vec<u32>,
-        /// One more port, for programs of containers: counted by itself, and with more streams at once. Since version 5 of the
-        /// protocol; an older VMM refuses its guest the port.
+        /// One more port, for programs of containers. It has a count of its own, with a higher limit of
+        /// streams. Since version 5 of the protocol; an older VMM refuses this port to its guest.
         #[serde(default)]
         program_port: Option<u32>,
     },
     /// Random numbers from the host's getrandom(2).
     Rng,
-    /// A balloon that stays empty, and takes the guest's reports of free pages: their memory goes back to the host.
-    /// Since version 4 of the protocol.
+    /// A balloon. It stays empty and only takes the guest's reports of free pages, and their memory goes back
+    /// to the host. Since version 4 of the protocol.
     Balloon,
-    /// The pod's shared directory, which the VMM was started in, as a file system. Only a VMM that was
-    /// started as root has it.
+    /// The pod's shared directory as a file system. It is the VMM's working directory at start. Only a VMM
+    /// started as root has this device.
     Fs {
-        /// The name that the guest mounts it by, 1 to 36 bytes.
+        /// The file system's tag, for mounting in the guest, 1 to 36 bytes.
         tag: String,
     },
 }
@@ -72,19 +74,20 @@ pub enum Device<F> {
 pub struct ImagePart<F> {
     /// The file, opened for reading.
     pub file: F,
-    /// Where the file begins in the image, in bytes: a multiple of 4 KiB, not before the end of the part before.
+    /// The file's offset in the image, in bytes: a multiple of 4 KiB, not before the end of the previous
+    /// part.
     pub offset: u64,
-    /// Bytes that are mapped, from the file's beginning: a multiple of 4 KiB, not 0, at most what the file has.
+    /// Mapped bytes, from the file's beginning: a multiple of 4 KiB, not 0, at most the file's length.
     pub length: u64,
 }
 
-/// The first version of the protocol whose VMMs have [`Device::Balloon`].
+/// The first version of the protocol with [`Device::Balloon`].
 pub const BALLOON_VERSION: u32 = 4;
 
 /// Most files of one image: its own and those of 127 layers.
 pub const PARTS_MAX: usize = 128;
 
-/// The kinds of devices, by which the slot table says what fits where.
+/// The kinds of devices. The slot table gives each slot the kind that fits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeviceKind {
@@ -120,7 +123,7 @@ impl<F> Device<F> {
         }
     }
 
-    /// Whether the guest can only read what lies behind the device.
+    /// Returns true if the guest can only read the device's content.
     pub fn read_only(&self) -> bool {
         matches!(self, Device::Pmem { .. } | Device::Layered { .. } | Device::Blk { read_only: true, .. })
     }
@@ -131,7 +134,7 @@ impl<F> Device<F> {
         device
     }
 
-    /// Version of the protocol from which on a VMM knows the device.
+    /// Returns the first version of the protocol with this device.
     pub fn version(&self) -> u32 {
         match self {
             Device::Layered { .. } => 2,
@@ -139,7 +142,7 @@ impl<F> Device<F> {
         }
     }
 
-    /// Returns the same device with another file, or the error by which there is none.
+    /// Returns the same device with another file, or the error from opening it.
     pub fn try_map<G, E>(self, mut file: impl FnMut(F) -> Result<G, E>) -> Result<Device<G>, E> {
         Ok(match self {
             Device::Pmem { image } => Device::Pmem { image: file(image)? },
@@ -162,7 +165,7 @@ impl<F> Device<F> {
 }
 
 impl DeviceKind {
-    /// Version of the protocol from which on a daemon knows the kind.
+    /// Returns the first version of the protocol with this kind.
     pub fn version(self) -> u32 {
         if self == DeviceKind::Balloon { BALLOON_VERSION } else { 1 }
     }
@@ -181,7 +184,7 @@ impl DeviceKind {
         DeviceKind::Balloon,
     ];
 
-    /// The name by which people know it, without `virtio-`.
+    /// The usual name without `virtio-`.
     pub fn name(self) -> &'static str {
         match self {
             DeviceKind::Pmem => "pmem",

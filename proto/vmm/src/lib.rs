@@ -1,14 +1,15 @@
 //! The contract between the daemon and a VMM: the messages on the control socket, and the slot table.
 //!
-//! The socket is `SOCK_SEQPACKET`: one JSON [`Message`] per packet, at most [`PACKET_BYTES_MAX`] bytes,
-//! with the descriptors that it names (by [`FdIndex`]) in the same packet's `SCM_RIGHTS`: from the daemon to the VMM alone, never the other way. The daemon
-//! creates the listening socket and the VMM inherits it as standard input, so a restarted daemon can dial again. One
-//! client at a time: a new connection replaces the old one. A connection begins with both sides' versions
-//! ([`Request::Hello`]).
+//! The socket is `SOCK_SEQPACKET`. Each packet is one JSON [`Message`] of at most [`PACKET_BYTES_MAX`] bytes.
+//! Its descriptors travel in the same packet's `SCM_RIGHTS`, and the message refers to them by [`FdIndex`].
+//! Descriptors go from the daemon to the VMM only. The daemon creates the listening socket and the VMM
+//! inherits it as standard input, so a restarted daemon can dial again. There is one client at a time: a new
+//! connection replaces the old one. A connection begins with both sides' versions ([`Request::Hello`]).
 //!
 //! This crate holds types and the packet codec only; `runtime` and `vmm` meet nowhere else. `message` has the
-//! requests and answers, `device` what is plugged, `slot` where it fits, `packet` the codec. The VMM writes to its standard
-//! output, too: the guest's console, in the form of `console`. The daemon starts the VMM with one argument, `volume_cache`.
+//! requests and answers, `device` the devices to plug, `slot` their slots, `packet` the codec. The VMM also
+//! writes the guest's console to its standard output, in the format of `console`. The daemon starts the VMM
+//! with one argument, `volume_cache`.
 
 #![forbid(unsafe_code)]
 

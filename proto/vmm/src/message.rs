@@ -1,50 +1,51 @@
 //! Requests, responses and events.
 //!
-//! A daemon talks to VMMs that an older or newer one has started, so that a connection begins with both sides' versions
-//! ([`Request::Hello`]), and a field that is not known is passed over: a newer side may say more than an older one
+//! The daemon and its VMMs may be of different releases. A connection therefore begins with both sides'
+//! versions ([`Request::Hello`]). Unknown fields are ignored, so a newer side may send more than an older one
 //! understands. A new request, a new variant, or a field that must not be missed needs a new version.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Device, DeviceKind, FilledSlot, Slot};
 
-/// Version of the messages that this side speaks. The version goes up with each request, event or variant that is
-/// added, and with each field that must be understood.
+/// This side's version of the messages. It goes up with each new request, event, variant or mandatory field.
 ///
-/// | version | is the first with |
+/// | version | adds |
 /// |---|---|
-/// | 2 | images of several files ([`Device::Layered`]), [`Event::FullDisks`], [`Request::InterruptLockWaits`] |
+/// | 2 | layered images ([`Device::Layered`]), [`Event::FullDisks`], [`Request::InterruptLockWaits`] |
 /// | 3 | slots for volumes ([`Slot::volumes`]) |
-/// | 4 | free pages that go back ([`Device::Balloon`]), vCPUs that are made when they are wanted ([`Request::MakeVcpus`]), templates ([`Request::Save`], [`Request::Restore`]) |
+/// | 4 | free page reporting ([`Device::Balloon`]), vCPUs on demand ([`Request::MakeVcpus`]) |
+/// | 4 | templates ([`Request::Save`], [`Request::Restore`]) |
 /// | 5 | a port for programs of containers (`program_port` of [`Device::Vsock`]) |
 /// | 6 | groups of the share's callers ([`Request::ShareGroups`]) |
 /// | 7 | numbers of the guest's streams (`number` of [`Event::GuestStream`]), in place of descriptors |
 pub const PROTOCOL_VERSION: u32 = 7;
 
-/// The first version whose VMMs save their VM as a template, and start VMs from one.
+/// The first version with templates: its VMMs save a VM as a template and start VMs from one.
 pub const TEMPLATES_VERSION: u32 = 4;
 
-/// The first version whose VMMs hold the guest's file locks, and interrupt who waits for one.
+/// The first version with file locks held in the VMM. Its VMMs can interrupt a process waiting for a lock.
 pub const LOCK_WAITS_VERSION: u32 = 2;
 
-/// The first version whose VMMs make vCPUs when they are asked for, and whose daemons ask.
+/// The first version with vCPUs made on demand, in VMMs and in daemons.
 pub const VCPUS_VERSION: u32 = 4;
 
-/// The first version whose VMMs act with groups of the guest's programs on files of the node.
+/// The first version with supplementary groups. Its VMMs use the groups of the guest's programs for files of
+/// the node.
 pub const SHARE_GROUPS_VERSION: u32 = 6;
 
-/// The first version whose VMMs name a guest's streams by number. An earlier one sends descriptors, which the daemon takes from no
-/// VMM: programs of its guest reach no socket of the node.
+/// The first version with numbers for a guest's streams. Earlier VMMs send descriptors, and the daemon
+/// accepts none from a VMM. Programs in such a guest reach no socket of the node.
 pub const STREAM_NUMBERS_VERSION: u32 = 7;
 
-/// Most groups of [`Request::ShareGroups`]. Programs have some ten; a server of files by NFS takes 16.
+/// Most groups of [`Request::ShareGroups`]. Programs have some ten; an NFS server takes 16.
 pub const SHARE_GROUPS_MAX: usize = 256;
 
-/// Least version of the other side that this one understands. A side that is newer decides by its own constant whether
-/// it understands this one, and sends it nothing that it does not know.
+/// Oldest version of the other side supported here. A newer side decides by its own constant whether it
+/// supports this one, and then sends nothing this one does not know.
 pub const PROTOCOL_VERSION_MIN: u32 = 1;
 
-/// Most memory that a VM can have, in bytes: 1 TiB, what 40 bits address, far above a pod's.
+/// Most memory of a VM, in bytes: 1 TiB, the limit of 40 address bits. This is far above a pod's need.
 pub const MEMORY_BYTES_MAX: u64 = 1 << 40;
 
 /// Longest saved state of a VM, in bytes. A vCPU takes some 25 KiB, and there are 64 at most.
@@ -53,7 +54,7 @@ pub const STATE_BYTES_MAX: usize = 8 << 20;
 /// Most [`PageRun`]s in a list; a packet has room for two.
 pub const PAGE_RUNS_MAX: usize = 4096;
 
-/// Position of a descriptor among those that came with the packet, from 0.
+/// Position of a descriptor among the packet's descriptors, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct FdIndex(pub u8);
@@ -80,7 +81,8 @@ pub enum Message {
     Event(Event),
 }
 
-/// The reason why a request was not carried out. The text names what and where, for a person.
+/// The reason why a request was not carried out. The text is for a person and names the failed step and its
+/// object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
@@ -92,8 +94,8 @@ pub struct Refusal {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// The first request of each connection, with the daemon's [`PROTOCOL_VERSION`]. A VMM that does not understand it
-    /// refuses, and refuses all that comes before it.
+    /// The first request of each connection, with the daemon's [`PROTOCOL_VERSION`]. A VMM refuses a version
+    /// it does not understand, and any request before this one.
     Hello {
         /// The daemon's version.
         version: u32,
@@ -102,59 +104,61 @@ pub enum Request {
     Boot(Box<BootConfig>),
     /// Build the VM from a template and run it; in place of `Boot`. Since version 4.
     Restore(Box<RestoreConfig>),
-    /// Pause the VM for good and write it to two files, from which others can be restored. `Shutdown` is what may follow.
-    /// Since version 4.
+    /// Pause the VM for good and write it to two files, for restoring other VMs from them. Only `Shutdown`
+    /// may follow. Since version 4.
     Save {
-        /// An empty file for the memory, opened for writing, which becomes as long as the memory is; pages of zeros are holes.
+        /// An empty file for the memory, opened for writing. It becomes as long as the memory; pages of zeros
+        /// are holes.
         memory: FdIndex,
-        /// An empty file for all else, some ten KiB for each vCPU, opened for writing.
+        /// An empty file for all other state, some ten KiB for each vCPU, opened for writing.
         state: FdIndex,
     },
     /// Fill an empty slot. The guest sees the device when the agent binds the slot.
     Plug {
-        /// An empty slot, which the device must fit.
+        /// An empty slot of the device's kind.
         slot: Slot,
         /// The device.
         device: Device<FdIndex>,
     },
-    /// Empty a slot that the agent has unbound.
+    /// Empty a slot after the agent has unbound it.
     Unplug {
         /// A filled slot.
         slot: Slot,
     },
-    /// Offer the guest memory of this size in all, between what it booted with and the most it was built for.
-    /// The guest takes or gives back in its own time: [`Event::Resized`] says when. The device in [`Slot::MEM`] is
-    /// there from the first growth on, for the agent to bind.
+    /// Offer the guest this much memory in total, between its size at boot and the maximum the VM was built
+    /// for. The guest takes memory or gives it back in its own time, and [`Event::Resized`] reports the end.
+    /// The device in [`Slot::MEM`] appears with the first growth, for the agent to bind.
     Resize {
         /// Bytes, in steps of 2 MiB from the size at boot.
         memory_bytes: u64,
     },
-    /// Make vCPUs until there are so many; those that are there stay. The guest can bring up what is there, and waits ten
-    /// seconds in vain for another. Since version 4; from a daemon of an earlier version a VMM makes all of them at hello.
+    /// Make vCPUs until this many exist; existing ones stay. The guest can only bring up existing vCPUs and
+    /// waits ten seconds in vain for a missing one. Since version 4. For an older daemon the VMM makes all of
+    /// them at hello.
     MakeVcpus {
         /// vCPUs in all, `1..=` [`BootConfig::vcpus`].
         count: u8,
     },
-    /// End the waits of these processes for file locks of volumes: each gets EINTR. The guest knows the processes by these
-    /// numbers, in its initial PID namespace, and has a signal for each that ends it. Processes that do not wait are no
-    /// error. Since version 3.
+    /// Interrupt these processes' waits for file locks of volumes: each gets EINTR. The numbers are those of
+    /// the guest's initial PID namespace, and a fatal signal is pending for each process. A process without a
+    /// wait is no error. Since version 3.
     InterruptLockWaits {
         /// Process ids.
         pids: Vec<u32>,
     },
-    /// Have these supplementary groups, and no others, on files of the node from now on: those of all the pod's programs, since a
-    /// request for a file names its caller's user and group alone. Since version 6.
+    /// Use exactly these supplementary groups for files of the node from now on. They are the groups of all
+    /// the pod's programs, because a file request names only its caller's user and group. Since version 6.
     ShareGroups {
         /// Group ids, [`SHARE_GROUPS_MAX`] at most.
         groups: Vec<u32>,
     },
-    /// The slots that are filled.
+    /// List the filled slots.
     Slots,
-    /// Counters and times of the VM.
+    /// Return counters and times of the VM.
     Stats,
-    /// The console ring's content.
+    /// Return the console ring's content.
     Console,
-    /// Stop the vCPUs and end the process: answered, then [`Event::Stopped`], then the socket closes.
+    /// Stop the vCPUs and end the process. The VMM answers, sends [`Event::Stopped`], and closes the socket.
     Shutdown,
 }
 
@@ -162,11 +166,11 @@ pub enum Request {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {
-    /// The VMM understands the daemon. Whether the daemon understands the VMM is for the daemon to see.
+    /// The VMM understands the daemon. The daemon has to check whether it understands the VMM.
     Hello {
         /// The VMM's version.
         version: u32,
-        /// The release that the VMM is of, for people; empty where the VMM is of one that does not say.
+        /// The VMM's release, for people. Empty if the VMM's release does not report it.
         #[serde(default)]
         release: String,
     },
@@ -206,22 +210,23 @@ pub enum Response {
 pub struct BootConfig {
     /// The pod's id, for log lines and thread names.
     pub id: String,
-    /// vCPUs that the guest knows of; it brings one up at boot and the agent others. `1..=64`.
+    /// The guest's vCPUs, `1..=64`. The guest brings up one at boot, the agent the others.
     pub vcpus: u8,
-    /// vCPUs that are made before it starts, `1..=vcpus`; 0 for all, which a VMM before version 4 makes in any case. Others are
-    /// made by [`Request::MakeVcpus`].
+    /// vCPUs made before the guest starts, `1..=vcpus`; 0 for all. A VMM before version 4 makes all in any
+    /// case. [`Request::MakeVcpus`] makes the others.
     #[serde(default)]
     pub vcpus_at_boot: u8,
     /// Guest memory at boot in bytes: a multiple of 2 MiB, at least 32 MiB.
     pub memory_bytes: u64,
-    /// Most memory that [`Request::Resize`] may ask for: a multiple of 2 MiB, at least `memory_bytes`. The VM is built
-    /// for less where it cannot have that much ([`MEMORY_BYTES_MAX`], and what the processor addresses).
+    /// Upper limit for [`Request::Resize`]: a multiple of 2 MiB, at least `memory_bytes`. The VM is built for
+    /// less if it cannot have that much ([`MEMORY_BYTES_MAX`], and the processor's address width).
     pub memory_max_bytes: u64,
     /// Guest kernel, an uncompressed ELF (`vmlinux`).
     pub kernel: FdIndex,
     /// Added after the VMM's own command line; may be empty.
     pub cmdline: String,
-    /// Plugged before the guest starts. The root image (slot 0), vsock and rng are needed; others may be.
+    /// Devices to plug before the guest starts. The root image (slot 0), vsock and rng are required; others
+    /// are optional.
     pub devices: Vec<(Slot, Device<FdIndex>)>,
 }
 
@@ -230,28 +235,30 @@ pub struct BootConfig {
 pub struct RestoreConfig {
     /// The pod's id, for log lines and thread names.
     pub id: String,
-    /// vCPUs that the guest knows of, as many as in the saved VM; the VMM makes those that had been made there.
+    /// The guest's vCPUs, as many as in the saved VM. The VMM makes as many as the saved VM had made.
     pub vcpus: u8,
-    /// Guest memory at boot in bytes, as much as the saved VM had.
+    /// Guest memory at boot in bytes, the same as in the saved VM.
     pub memory_bytes: u64,
-    /// Most memory that [`Request::Resize`] may ask for, as the saved VM was asked for.
+    /// Upper limit for [`Request::Resize`], the same as in the saved VM's request.
     pub memory_max_bytes: u64,
-    /// The memory that was saved: a file in memory, sealed against writing and shrinking (F_SEAL_WRITE, F_SEAL_SHRINK). The
-    /// guest writes to a copy of its own.
+    /// The saved memory: a file in memory, sealed against writing and shrinking (F_SEAL_WRITE,
+    /// F_SEAL_SHRINK). The guest writes to a private copy.
     pub memory: FdIndex,
-    /// The state that was saved beside the memory.
+    /// The state saved beside the memory.
     pub state: FdIndex,
-    /// Devices for the slots that were filled when the VM was saved, of the same kinds, and for no others.
+    /// Devices for exactly the slots filled at the save, of the same kinds.
     pub devices: Vec<(Slot, Device<FdIndex>)>,
-    /// Pages of the memory that the guest will write to soon, at most [`PAGE_RUNS_MAX`] runs: the VMM copies them before the guest runs.
+    /// Pages of the memory the guest will soon write to, at most [`PAGE_RUNS_MAX`] runs. The VMM copies them
+    /// before the guest runs.
     #[serde(default)]
     pub first_writes: Vec<PageRun>,
-    /// Further pages that the guest will read soon, at most [`PAGE_RUNS_MAX`] runs: the VMM has KVM map them before the guest runs.
+    /// Further pages the guest will soon read, at most [`PAGE_RUNS_MAX`] runs. The VMM makes KVM map them
+    /// before the guest runs.
     #[serde(default)]
     pub first_reads: Vec<PageRun>,
 }
 
-/// Pages of 4 KiB that follow each other in a saved memory. On the wire a list of the two numbers.
+/// Consecutive pages of 4 KiB in a saved memory. On the wire a list of the two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u32, u32)", into = "(u32, u32)")]
 pub struct PageRun {
@@ -273,23 +280,24 @@ impl From<PageRun> for (u32, u32) {
     }
 }
 
-/// A message of the VMM that answers no request.
+/// A message of the VMM without a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Event {
-    /// The guest opened a stream to a host port. The daemon accepts it by dialling the vsock device's listener and writing
-    /// `ACCEPT <number>\n`, within 30 s; the rest of that connection is the stream.
+    /// The guest opened a stream to a host port. The daemon accepts it within 30 s by dialling the vsock
+    /// device's listener and writing `ACCEPT <number>\n`. The rest of that connection is the stream.
     GuestStream {
         /// Host port dialled.
         port: u32,
-        /// Number of the stream; none of a VM is used twice. VMMs before version 7 send none.
+        /// Number of the stream, unique in the life of the VM. VMMs before version 7 send none.
         #[serde(default)]
         number: Option<u64>,
     },
-    /// The guest has taken, or given back, all that the last [`Request::Resize`] asked. Once for each.
+    /// The guest has taken or given back everything the last [`Request::Resize`] asked for. Sent once for
+    /// each resize.
     Resized,
-    /// The number of disks whose writes wait for room on the node is another one now. Sent to a client that says hello
-    /// while it is not 0, too; since version 2 of the protocol.
+    /// The number of disks with writes waiting for space on the node has changed. Also sent to a client at
+    /// hello while the number is not 0. Since version 2 of the protocol.
     FullDisks {
         /// The number of disks.
         count: u32,
@@ -303,7 +311,7 @@ pub enum Event {
 pub struct StopReport {
     /// The reason.
     pub reason: StopReason,
-    /// Registers of the vCPU that stopped it, where there is one.
+    /// Registers of the vCPU that stopped the VM, if there was one.
     pub registers: Option<Registers>,
     /// Last lines of the console, at most 8 KiB.
     pub console: String,
@@ -321,7 +329,7 @@ pub enum StopReason {
     GuestReset,
     /// The guest kernel panicked; its own words.
     GuestPanic {
-        /// The line that follows "Kernel panic - not syncing: ".
+        /// The text after "Kernel panic - not syncing: ".
         message: String,
     },
     /// KVM_EXIT_SHUTDOWN: the guest faulted while handling a fault.
@@ -330,7 +338,7 @@ pub enum StopReason {
     InternalError {
         /// KVM_INTERNAL_ERROR_*: 1 emulation, 2 simultaneous exceptions, 3 delivery, 4 unexpected exit.
         suberror: u32,
-        /// Instruction bytes at the fault, where KVM gave them.
+        /// Instruction bytes at the fault, if KVM gave them.
         instruction: Vec<u8>,
     },
     /// KVM_EXIT_FAIL_ENTRY.
@@ -391,13 +399,13 @@ pub struct DeviceStats {
     pub slot: Slot,
     /// The device's kind.
     pub kind: DeviceKind,
-    /// Requests and rings of the guest that made no sense.
+    /// Malformed requests and rings of the guest.
     pub faults: u64,
-    /// Frames for the guest that were lost, since they did not fit its buffers.
+    /// Lost frames for the guest, because they did not fit its buffers.
     pub dropped_received: u64,
-    /// Frames of the guest that were lost: they made no sense, or the tap refused them.
+    /// Lost frames from the guest: malformed, or refused by the tap.
     pub dropped_sent: u64,
-    /// Requests that wait or are being carried out, as the guest's rings have it.
+    /// Requests queued or in progress, by the guest's rings.
     pub queued: u32,
 }
 
@@ -410,7 +418,7 @@ pub struct VmStats {
     pub boot_requested_ns: u64,
     /// Host CLOCK_MONOTONIC, nanoseconds, when the first vCPU entered the guest kernel.
     pub guest_entered_ns: u64,
-    /// The devices, in the slots' order; none from a VMM that is too old to say.
+    /// The devices, in the slots' order; none from an older VMM.
     #[serde(default)]
     pub devices: Vec<DeviceStats>,
 }

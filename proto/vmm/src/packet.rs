@@ -12,12 +12,12 @@ use rustix::net::{
 
 use crate::Message;
 
-/// Longest packet, in bytes: below the default socket buffer (`net.core.wmem_default`, 212,992), and
-/// above a 64 KiB console with the escapes that text has.
+/// Longest packet, in bytes: below the default socket buffer (`net.core.wmem_default`, 212,992), and above a
+/// 64 KiB console with its text's escapes.
 pub const PACKET_BYTES_MAX: usize = 192 * 1024;
 
-/// Most descriptors in one packet: what Linux passes at once (`SCM_MAX_FD`). A boot has one for each slot, an image at most
-/// [`PARTS_MAX`](crate::PARTS_MAX).
+/// Most descriptors in one packet, the kernel's limit (`SCM_MAX_FD`). A boot has one for each slot, an image
+/// at most [`PARTS_MAX`](crate::PARTS_MAX).
 pub const FDS_MAX: usize = 253;
 
 /// A received packet.
@@ -48,13 +48,13 @@ pub enum PacketError {
 }
 
 impl PacketError {
-    /// Whether a non-blocking socket just had nothing to give, or no room.
+    /// Returns true if a non-blocking socket had nothing to receive, or no room to send.
     pub fn would_block(&self) -> bool {
         matches!(self, PacketError::Socket(Errno::AGAIN))
     }
 }
 
-/// Sends one message with its descriptors. All or nothing: a packet is never half sent.
+/// Sends one message with its descriptors, all or nothing: a packet is never half sent.
 pub fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
     let bytes = serde_json::to_vec(message)?;
     if bytes.len() > PACKET_BYTES_MAX {

@@ -1,8 +1,9 @@
-//! The fixed table of virtio-mmio slots. The guest learns it from its command line at boot; a slot
-//! without a device answers with device ID 0, which Linux leaves unbound until the agent asks again.
+//! The fixed table of virtio-mmio slots. The guest learns it from its command line at boot. An empty slot
+//! answers with device ID 0, and Linux leaves it unbound until the agent asks again.
 //!
-//! Every busy slot has an interrupt pin of its own as far as they go (the I/O APIC has 24, of which 5 to 23 serve us); the
-//! pmem slots, which hardly interrupt, share one, and the slots for volumes share four, one of them with the balloon.
+//! Every busy slot has its own interrupt pin as far as the pins go: the I/O APIC has 24, and pins 5 to 23 are
+//! ours. The pmem slots hardly interrupt, so they share one. The slots for volumes share four, one of them
+//! with the balloon.
 
 use std::ops::Range;
 
@@ -22,18 +23,18 @@ pub struct FilledSlot {
     pub slot: Slot,
     /// The device's kind.
     pub kind: DeviceKind,
-    /// Whether the guest can only read what lies behind the device.
+    /// True if the guest can only read the device's content.
     pub read_only: bool,
-    /// Bytes of the guest's address space that the device takes, as an image does; 0 from a VMM that does not say.
+    /// The device's bytes in the guest's address space, as for an image; 0 from a VMM that does not report
+    /// them.
     #[serde(default)]
     pub bytes: u64,
 }
 
-/// The first version of the protocol whose VMMs have slots for volumes.
+/// The first version of the protocol with slots for volumes.
 pub const VOLUME_SLOTS_VERSION: u32 = 3;
 
-/// The table: slots by number, and the one kind of device that fits them. `None` keeps them for devices to
-/// come.
+/// The table: slots by number, and the one kind of device for each. `None` reserves slots for future devices.
 const TABLE: [(Range<u8>, Option<DeviceKind>); 11] = [
     // The guest's root image.
     (0..1, Some(DeviceKind::Pmem)),
@@ -55,8 +56,8 @@ const TABLE: [(Range<u8>, Option<DeviceKind>); 11] = [
 /// The slots for volumes. A kernel's command line has no room for many more slots.
 const VOLUMES: Range<u8> = 33..Slot::COUNT;
 
-/// Pins of the slots for volumes: two that no other slot could have, that of the balloon, which seldom interrupts, and that of
-/// the slot that is kept. Pods seldom have more than four such volumes.
+/// Pins of the slots for volumes: two pins not used by any other slot, the balloon's because it seldom
+/// interrupts, and the reserved slot's. Pods seldom have more than four such volumes.
 const IRQS_VOLUMES: [u32; 4] = [22, 23, 8, 10];
 
 impl Slot {
@@ -77,12 +78,12 @@ impl Slot {
     /// The pod's scratch disk.
     pub const SCRATCH: Slot = Slot(11);
 
-    /// Interrupt pin that slot 1 uses; the following slots follow on.
+    /// Interrupt pin of slot 1; the following slots have the next ones.
     const IRQ_FIRST: u32 = 5;
     /// Pin shared by the root image and the pmem slots.
     const IRQ_PMEM: u32 = 21;
 
-    /// The slot with this number, or `None` beyond the table.
+    /// Returns the slot with this number, or `None` beyond the table.
     pub fn new(number: u8) -> Option<Slot> {
         (number < Self::COUNT).then_some(Slot(number))
     }
@@ -92,7 +93,7 @@ impl Slot {
         self.0
     }
 
-    /// The kind of device that fits here; `None` where none does yet.
+    /// Returns the kind of device for this slot; `None` for a reserved one.
     pub fn kind(self) -> Option<DeviceKind> {
         TABLE.iter().find(|(numbers, _)| numbers.contains(&self.0)).and_then(|(_, kind)| *kind)
     }
@@ -118,12 +119,12 @@ impl Slot {
         Self::for_kind(DeviceKind::Net)
     }
 
-    /// All slots for disks of the host that containers have as devices.
+    /// All slots for the host's disks given to containers as devices.
     pub fn disks() -> impl Iterator<Item = Slot> {
         Self::for_kind(DeviceKind::Blk).filter(|slot| *slot != Self::SCRATCH && !slot.is_for_volume())
     }
 
-    /// All slots for disks that volumes of the pod are on.
+    /// All slots for disks with volumes of the pod.
     pub fn volumes() -> impl Iterator<Item = Slot> {
         VOLUMES.map(Slot)
     }
@@ -132,7 +133,7 @@ impl Slot {
         VOLUMES.contains(&self.0)
     }
 
-    /// Version of the protocol from which on a VMM has the slot.
+    /// Returns the first version of the protocol with this slot.
     pub fn version(self) -> u32 {
         if self.is_for_volume() { VOLUME_SLOTS_VERSION } else { 1 }
     }

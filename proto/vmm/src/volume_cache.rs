@@ -1,17 +1,18 @@
-//! The cache of a guest for files that it reaches over virtio-fs: the VMM's one argument.
+//! The guest's cache for files over virtio-fs: the VMM's one argument.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The cache of a guest for files of its volumes. The VMM takes the name as its argument, and [`None`](Self::None) without one.
+/// The guest's cache for files of its volumes. The VMM takes the name as its argument; the default is
+/// [`None`](Self::None).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VolumeCache {
-    /// Nothing but what a program maps: each read and write of a program is a request.
+    /// No cache except for mapped files: each read and write of a program is a request.
     #[default]
     None,
     /// The content of a file, as long as its size and times on the node are the same at each open and read.
     Auto,
-    /// All of it, also names and attributes, as if nobody else changed the files.
+    /// Everything, also names and attributes, as if only the guest changed the files.
     Always,
 }
 
@@ -37,7 +38,7 @@ impl FromStr for VolumeCache {
     }
 }
 
-/// An argument that is not one of the names.
+/// An argument with an unknown name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownVolumeCache(String);
 
