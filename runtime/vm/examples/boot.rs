@@ -1,13 +1,13 @@
-//! Boots a kernel by hand, or restores a VM from a template, and prints what became of it:
+//! Boots a kernel by hand, or restores a VM from a template, and prints the outcome:
 //!
-//! `boot --vmm podvisor-vmm --kernel vmlinux --root root.erofs [--memory-mib 128] [--vcpus 1]
-//!  [--cmdline "…"] [--seconds 10] [--port 1026]`
+//! `boot --vmm podvisor-vmm --kernel vmlinux --root root.erofs [--memory-mib 128] [--vcpus 1] [--cmdline "…"]
+//! [--seconds 10] [--port 1026]`
 //!
-//! With `--save DIR` a VM whose command line is `-- template` is saved there once it has opened a stream; with `--restore DIR`
-//! another goes on from there.
+//! With `--save DIR` a VM with the command line `-- template` is saved there after it has opened a stream.
+//! With `--restore DIR` another VM continues from there.
 //!
-//! The program waits until the guest opens a stream to `--port`, ends, or the time is over, and prints when
-//! that was, the counters, the console and the stop report.
+//! The program waits until the guest opens a stream to `--port`, the VM ends, or the time is over. It prints
+//! the time, the counters, the console and the stop report.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -37,10 +37,10 @@ struct Arguments {
     /// A disk for the scratch slot, from the start.
     #[arg(long)]
     disk: Option<PathBuf>,
-    /// The directory that the VM is saved to.
+    /// The directory to save the VM to.
     #[arg(long)]
     save: Option<PathBuf>,
-    /// The directory of a saved VM to restore, in place of a boot.
+    /// The directory of a saved VM to restore instead of booting.
     #[arg(long)]
     restore: Option<PathBuf>,
     /// An image plugged into the first pmem slot, a moment after boot.
@@ -115,7 +115,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Restores the VM that was saved to `dir`, from copies in memory.
+/// Restores the VM saved in `dir`, from copies in memory.
 async fn restore(vm: &Vm, dir: &Path, size: Size, plan: BootPlan<'_>) -> Result<(), VmError> {
     use nix::fcntl::{FcntlArg, SealFlag, fcntl};
     use nix::sys::memfd::{MFdFlags, memfd_create};

@@ -1,5 +1,5 @@
-//! The control connection: requests out, responses and events in. Each packet is whole, so that any
-//! task may send; one task receives. `link` makes another where this one is lost.
+//! The control connection: requests out, responses and events in. Each packet is sent whole, so any task may
+//! send. One task receives. `link` replaces a lost connection.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,19 +19,20 @@ use tokio::sync::oneshot;
 use crate::VmError;
 use crate::events::Events;
 
-/// Longest wait for an answer to any request but a boot.
+/// Timeout of an answer to any request but a boot.
 pub(crate) const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
 
-/// Longest wait for the answer to a boot, which copies a kernel: with twenty pods started at once on one busy
-/// processor, 20 s were seen not to be enough.
+/// Timeout of the answer to a boot. A boot copies a kernel: with twenty pods started at once on one busy
+/// processor, 20 s were not always enough.
 pub(crate) const BOOT_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Streams with descriptors that a connection may bring. VMMs before version 7 send them; each is closed in a thread.
+/// Most streams with descriptors on one connection. VMMs before version 7 send them; each is closed in a
+/// thread.
 const DESCRIPTORS_MAX: usize = 64;
 
 type Answer = Result<Response, Refusal>;
 
-/// Requests that wait for answers; `None` once the connection is lost.
+/// Pending requests; `None` once the connection is lost.
 type Pending = Mutex<Option<HashMap<u64, oneshot::Sender<Answer>>>>;
 
 fn deadline(request: &Request) -> Duration {
@@ -69,7 +70,8 @@ impl Connection {
         Ok(Connection(Arc::new(Shared { socket, next_id: AtomicU64::new(1), pending })))
     }
 
-    /// Says the version, checks the VMM's, and returns the VMM's version and release. Nothing else is asked before.
+    /// Sends our version, checks the VMM's, and returns the VMM's version and release. No other request may
+    /// come before.
     pub(crate) async fn hello(&self, deadline: Duration) -> Result<(u32, String), VmError> {
         let request = Request::Hello { version: PROTOCOL_VERSION };
         match self.ask_within(deadline, "hello", request, &[]).await? {
@@ -79,7 +81,7 @@ impl Connection {
         }
     }
 
-    /// Whether it is lost: then nothing more comes, and nothing can be asked.
+    /// Returns true if the connection is lost. Then nothing more arrives, and no request can be sent.
     pub(crate) fn is_lost(&self) -> bool {
         self.pending().is_none()
     }
@@ -137,7 +139,7 @@ impl Connection {
         }
     }
 
-    /// Receives until the VMM closes the connection. Gives the VM's stop report, if it came.
+    /// Receives until the VMM closes the connection. Returns the VM's stop report, if it came.
     pub(crate) async fn receive(&self, events: &Events) -> Option<Box<StopReport>> {
         let (mut report, mut descriptors) = (None, 0);
         while let Some(Packet { message, fds }) = self.next().await {
@@ -147,7 +149,7 @@ impl Connection {
                 let is_old = matches!(message, Message::Event(Event::GuestStream { number: None, .. }));
                 if !is_old || descriptors > DESCRIPTORS_MAX {
                     tracing::warn!(
-                        "a VMM sent descriptors that nobody asked for; its control connection is given up"
+                        "a VMM sent descriptors without a request; its control connection is given up"
                     );
                     break;
                 }
@@ -156,7 +158,7 @@ impl Connection {
                 Message::Response { id, result } => {
                     let waiting = self.pending().as_mut().and_then(|pending| pending.remove(&id));
                     if let Some(waiting) = waiting {
-                        // Who asked may have given up.
+                        // The caller may have given up.
                         let _ = waiting.send(result);
                     }
                 }
@@ -175,12 +177,12 @@ impl Connection {
                 Message::Request { .. } => tracing::warn!("a VMM sent a request; it is ignored"),
             }
         }
-        // Whoever still waits learns that the connection is lost.
+        // Pending callers learn here of the lost connection.
         self.pending().take();
         report
     }
 
-    /// The next packet, or `None` at the end or at an error, which ends the connection too.
+    /// Returns the next packet, or `None` at the end or on an error. An error ends the connection too.
     async fn next(&self) -> Option<Packet> {
         loop {
             let mut guard = self.0.socket.ready(Interest::READABLE).await.ok()?;
@@ -200,13 +202,13 @@ impl Connection {
     }
 }
 
-/// Closes descriptors that nobody asked for, in a thread of its own: the last close of a file may wait for a server.
+/// Closes unrequested descriptors, in a separate thread: the last close of a file may wait for a server.
 fn dispose(descriptors: Vec<OwnedFd>) {
-    // Without a thread they are closed here.
+    // If no thread starts, they are closed here.
     let _ = std::thread::Builder::new().name("dispose".to_owned()).spawn(move || drop(descriptors));
 }
 
-/// A request that waits; forgotten when its caller is done or gone.
+/// A pending request; removed when its caller is done or gone.
 struct Waiting<'a> {
     connection: &'a Connection,
     id: u64,
@@ -300,7 +302,7 @@ mod tests {
         let old = Message::Event(Event::GuestStream { port: 1026, number: None });
         let new = Message::Event(Event::GuestStream { port: 1026, number: Some(1) });
         let resized = Message::Event(Event::Resized);
-        // The one of an earlier VMM is closed, and others end the connection.
+        // The earlier VMM's descriptor is closed, and others end the connection.
         for (message, count, goes_on) in
             [(&old, 1, true), (&old, DESCRIPTORS_MAX + 1, false), (&new, 1, false), (&resized, 1, false)]
         {

@@ -1,4 +1,4 @@
-//! The end of a VMM: its process, and the report of one that left none.
+//! The end of a VMM: the end of its process, and the substitute for a missing report.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -10,11 +10,11 @@ use tokio::process::Child;
 use crate::VmError;
 use crate::process::Process;
 
-/// How long the stop report may come after the process has ended. The VMM sent it before, so that this
-/// only bounds a connection that another daemon took over.
+/// Time for the stop report to arrive after the process's end. The VMM sent it before it ended, so this is a
+/// bound only for a connection taken over by another daemon.
 pub(crate) const REPORT_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Waits for the process's end; a child of ours is reaped and gives its status.
+/// Waits for the process's end. A child of ours is reaped and its status returned.
 pub(crate) async fn wait(process: &Process, child: Option<Child>) -> Option<ExitStatus> {
     match child {
         Some(mut child) => child.wait().await.ok(),
@@ -25,7 +25,7 @@ pub(crate) async fn wait(process: &Process, child: Option<Child>) -> Option<Exit
     }
 }
 
-/// The end of a VMM that was lost because it has ended, in the place of the error that this looked like.
+/// Returns [`VmError::Ended`] if the VMM was lost because it has ended, or else the original error.
 pub(crate) async fn ended_or(error: VmError, child: &mut Child) -> VmError {
     if !matches!(error, VmError::Lost { .. } | VmError::Send { .. } | VmError::Connect { .. }) {
         return error;
@@ -36,7 +36,7 @@ pub(crate) async fn ended_or(error: VmError, child: &mut Child) -> VmError {
     }
 }
 
-/// The report of a VMM that ended without one.
+/// Returns a report for a VMM that ended without one.
 pub(crate) fn unreported(status: Option<ExitStatus>) -> StopReport {
     let message = match status {
         Some(status) => match (status.signal(), status.code()) {

@@ -14,7 +14,7 @@ pub enum VmError {
     Start { binary: PathBuf, source: std::io::Error },
     #[error("cannot put the VMM into the cgroup {}", path.display())]
     Cgroup { path: PathBuf, source: std::io::Error },
-    #[error("process {pid} is not the VMM that was recorded")]
+    #[error("process {pid} is not the recorded VMM")]
     AnotherProcess { pid: u32 },
     #[error("cannot watch process {pid}")]
     Watch { pid: u32, source: std::io::Error },
@@ -35,12 +35,12 @@ pub enum VmError {
     )]
     Version { version: u32 },
     #[error(
-        "the pod's VMM is of {}, which plugs no {device}: the pod must be made anew",
+        "the pod's VMM is of {} and cannot plug the {device}: delete the pod to recreate it",
         if release.is_empty() { "an earlier release".to_owned() } else { format!("release {release}") }
     )]
     Old { release: String, device: &'static str },
     #[error(
-        "the VMM is of {}, which has no templates",
+        "the VMM is of {} and has no templates",
         if release.is_empty() { "an earlier release".to_owned() } else { format!("release {release}") }
     )]
     NoTemplates { release: String },

@@ -1,4 +1,4 @@
-//! Where the events of a VMM go, whichever connection brings them.
+//! Destinations of a VMM's events. They stay the same when the connection changes.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use crate::streams::Streams;
 /// The events' destinations.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
-    /// Streams that the guest opened.
+    /// Streams opened by the guest.
     pub(crate) streams: Arc<Streams>,
-    /// Whether the guest has taken what the last resize asked.
+    /// True once the guest has completed the last resize.
     pub(crate) resized: Arc<watch::Sender<bool>>,
-    /// Number of the VM's disks that wait for room on the node.
+    /// Number of the VM's disks waiting for space on the node.
     pub(crate) full_disks: Arc<watch::Sender<u32>>,
 }
 

@@ -1,5 +1,5 @@
-//! Streams that a guest has opened. The VMM names each by a number, and the daemon dials for it: no descriptor of a VMM's is ever taken,
-//! since a VMM that was taken over would keep a duplicate of it.
+//! Streams opened by a guest. The VMM gives each a number, and the daemon dials to accept it. The daemon
+//! never takes a descriptor from a VMM, because a compromised VMM would keep a duplicate of it.
 
 use std::io;
 use std::path::Path;
@@ -9,13 +9,14 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
-/// How long a VMM may leave its queue of diallers full.
+/// Time a VMM may leave its queue of diallers full.
 const QUEUED_WITHIN: Duration = Duration::from_secs(20);
 
-/// Pause between two tries.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Accepts the stream with this number, by the VMM's vsock socket. A stream that is not there any more ends at once.
+/// Accepts the stream with this number over the VMM's vsock socket. If the stream is gone, the result ends at
+/// once.
 ///
 /// # Errors
 /// The VMM takes no dials.
@@ -29,7 +30,7 @@ pub(crate) async fn accept(vsock: &Path, number: u64) -> io::Result<UnixStream> 
             connected => break connected?,
         }
     };
-    // The first bytes on a socket have room.
+    // There is always room for a socket's first bytes.
     stream.write_all(format!("ACCEPT {number}\n").as_bytes()).await?;
     Ok(stream)
 }

@@ -1,11 +1,12 @@
 //! Spawns and drives a VMM: one [`Vm`] per pod, cheap to clone.
 //!
-//! A VMM outlives the daemon: [`Vm::attach`] finds one again by process id, start time and control
-//! socket. This crate knows the control protocol (`proto-vmm`) and the VMM's process; it knows nothing of
-//! agents, pods or images, and reads nothing that a guest wrote but the console's text.
+//! A VMM outlives the daemon: [`Vm::attach`] finds it again by process id, start time and control socket.
+//! This crate knows the control protocol (`proto-vmm`) and the VMM's process. It knows nothing of agents,
+//! pods or images, and of the guest's data it reads only the console's text.
 //!
-//! `connection` speaks the protocol, `link` makes a lost connection again, `process` watches the VMM's life, `vm` joins
-//! them, `share` speaks of the shared directory, and `template` saves and restores VMs.
+//! `connection` implements the protocol, `link` replaces a lost connection, `process` watches the VMM's
+//! process, `vm` joins them, `share` sends requests about the shared directory, and `template` saves and
+//! restores VMs.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The link to a VMM: one connection at a time, and another where it is lost while the VMM lives.
+//! The link to a VMM: one connection at a time, and a new one if it is lost while the VMM lives.
 //!
 //! ```text
 //!   connected ──lost──> dialling ──the VMM answers hello──> connected
@@ -6,8 +6,8 @@
 //!       └──stop report─────┴──the VMM has ended──> over
 //! ```
 //!
-//! A request that was on its way when a connection was lost fails: nobody knows whether it was carried out. A request
-//! that comes while there is no connection waits for the next.
+//! A request in progress on a lost connection fails, because its outcome is unknown. A new request without a
+//! connection waits for the next one.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -26,23 +26,23 @@ use crate::connection::{ANSWER_DEADLINE, Connection, dial};
 use crate::events::Events;
 use crate::process::Process;
 
-/// Pause before a VMM is dialled again; doubled each time, up to [`REDIAL_MAX`].
+/// Pause before the next dial of a VMM; doubled each time, up to [`REDIAL_MAX`].
 const REDIAL_FIRST: Duration = Duration::from_millis(100);
 
-/// Longest pause: a VMM that drops each connection, whatever its reason, costs a dial and a log line in this time.
+/// Longest pause. A VMM that drops every connection costs one dial and one log line in this time.
 const REDIAL_MAX: Duration = Duration::from_secs(5);
 
-/// A connection that lasted for so long was a good one: the next loss begins with the first pause again.
+/// Minimum life of a good connection: after it, the backoff starts again from the first pause.
 const STEADY: Duration = Duration::from_secs(60);
 
-/// A connection whose two sides understand each other, and the task that receives from it.
+/// A connection after a successful hello, and the task receiving from it.
 #[derive(Debug)]
 pub(crate) struct Greeted {
     connection: Connection,
     receiving: JoinHandle<Option<Box<StopReport>>>,
-    /// The version of the protocol that the VMM speaks.
+    /// The VMM's version of the protocol.
     pub(crate) version: u32,
-    /// The release of the VMM, as the VMM says; empty where it does not.
+    /// The VMM's release, as reported by the VMM; empty if it reports none.
     pub(crate) release: String,
 }
 
@@ -61,17 +61,17 @@ pub(crate) struct Link {
     state: watch::Sender<State>,
 }
 
-/// Dials the control socket at `path` and says the version; the VMM has until `deadline` to answer.
+/// Dials the control socket at `path` and sends our version. The VMM must answer before `deadline`.
 ///
 /// # Errors
-/// The VMM does not take the connection, does not answer, or is of a version that does not fit.
+/// The VMM does not take the connection, does not answer, or is of an unsupported version.
 pub(crate) async fn greet(path: &Path, events: &Events, deadline: Duration) -> Result<Greeted, VmError> {
     let dialled = pass_async(Point::VmmHello).await.and_then(|()| dial(path));
     let connection = dialled
         .and_then(Connection::new)
         .map_err(|source| VmError::Connect { path: path.to_owned(), source })?;
     let (receiver, events) = (connection.clone(), events.clone());
-    // The VMM reports disks to a new connection where there are any.
+    // The VMM reports full disks to a new connection if there are any.
     events.full_disks.send_replace(0);
     let receiving = tokio::spawn(async move { receiver.receive(&events).await });
     match connection.hello(deadline).await {
@@ -84,8 +84,8 @@ pub(crate) async fn greet(path: &Path, events: &Events, deadline: Duration) -> R
 }
 
 impl Link {
-    /// A link that goes on with `first`, until the VMM's `process` has ended or the link is dropped. The task gives
-    /// the VM's stop report, if it came.
+    /// Keeps a link, starting with `first`, until the VMM's `process` has ended or the link is dropped. The
+    /// task returns the VM's stop report, if it came.
     pub(crate) fn keep(
         path: PathBuf,
         events: Events,
@@ -98,7 +98,8 @@ impl Link {
         (link, task)
     }
 
-    /// Sends a request with its descriptors and waits for the answer. `name` is for errors and for the step in a trace.
+    /// Sends a request with its descriptors and waits for the answer. `name` is for errors and for the step
+    /// in a trace.
     pub(crate) async fn ask(
         &self,
         name: &'static str,
@@ -122,7 +123,7 @@ impl Link {
         };
         let mut state = self.state.subscribe();
         let state = match tokio::time::timeout(ANSWER_DEADLINE, state.wait_for(usable)).await {
-            // The sender is this link's.
+            // This link owns the sender.
             Ok(state) => state.map_or(State::Over, |state| state.clone()),
             Err(_) => return Err(VmError::Deadline { request: name }),
         };
@@ -133,8 +134,8 @@ impl Link {
     }
 }
 
-/// Receives from one connection after the other. A link that nobody holds any more is not made again: who holds the
-/// VM now has a link of their own.
+/// Receives from one connection after the other. A link without owners is not reconnected: the VM's present
+/// owner has its own link.
 async fn receive(link: Weak<Link>, first: Greeted, process: Arc<Process>) -> Option<Box<StopReport>> {
     let mut pause = REDIAL_FIRST;
     let mut receiving = first.receiving;
@@ -184,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// A VMM of which a test decides what each of its connections does.
+    /// A VMM under a test's control: the test decides the course of each connection.
     struct FakeVmm {
         dir: tempfile::TempDir,
         listener: OwnedFd,
@@ -237,7 +238,7 @@ mod tests {
         let thread = std::thread::spawn(move || {
             for _ in 0..2 {
                 let client = vmm.greet(PROTOCOL_VERSION);
-                // Hangs up in the place of an answer.
+                // Hangs up instead of answering.
                 proto_vmm::recv(&client).unwrap().unwrap();
             }
             let client = vmm.greet(PROTOCOL_VERSION);
@@ -307,7 +308,7 @@ mod tests {
             let newer = vmm.greet(PROTOCOL_VERSION + 1);
             let client = rustix::net::accept(&vmm.listener).unwrap();
             answer(&client, Err(Refusal { message: "the daemon speaks version 1".into() }));
-            // A VMM that knows no versions hangs up.
+            // A VMM without versions hangs up.
             drop(rustix::net::accept(&vmm.listener).unwrap());
             newer
         });

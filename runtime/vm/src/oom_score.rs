@@ -1,5 +1,5 @@
-//! How ready the host's kernel is to kill a VMM for want of memory: the process's `oom_score_adj`
-//! (proc_pid_oom_score_adj(5)), set by the daemon, since the VMM's jail does not let it open the file.
+//! The host kernel's preference to kill a VMM when memory is short: the process's `oom_score_adj`
+//! (proc_pid_oom_score_adj(5)). The daemon sets it, because the VMM's jail does not let it open the file.
 
 use std::fs;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::io::Write;
 use crate::VmError;
 use crate::process::has_ended;
 
-/// Sets the process's score, -1000 to 1000. A process that has ended is no error.
+/// Sets the process's score, -1000 to 1000. An ended process is no error.
 pub(crate) fn set(pid: u32, score: i32) -> Result<(), VmError> {
     let opened = fs::OpenOptions::new().write(true).open(format!("/proc/{pid}/oom_score_adj"));
     let written = opened.and_then(|mut file| file.write_all(score.to_string().as_bytes()));
@@ -24,7 +24,7 @@ mod tests {
     #[test]
     fn a_process_has_the_score_that_was_set_and_one_that_is_gone_is_no_error() {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-        // More than it has: that takes no privilege.
+        // A higher score than the present one, because raising it takes no privilege.
         set(child.id(), 987).unwrap();
         let score = fs::read_to_string(format!("/proc/{}/oom_score_adj", child.id())).unwrap();
         child.kill().unwrap();

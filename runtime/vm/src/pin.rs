@@ -1,5 +1,5 @@
-//! Binds a VM's vCPUs to CPUs of the host: the affinity of the VMM's vCPU threads, set by the daemon, since
-//! the VMM's own seccomp filter does not let it change that.
+//! Binds a VM's vCPUs to CPUs of the host: the affinity of the VMM's vCPU threads. The daemon sets it,
+//! because the VMM's own seccomp filter does not let it do so.
 
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ pub(crate) fn pin(pid: u32, cpus: &[u32]) -> Result<(), VmError> {
 fn set(cpus: &[u32]) -> io::Result<CpuSet> {
     let mut set = CpuSet::new();
     let numbers = cpus.iter().map(|&cpu| cpu as usize);
-    // The kernel takes away those that are not there, as long as one is left.
+    // The kernel ignores missing CPUs as long as one exists.
     let all = (0..CpuSet::count()).take(if cpus.is_empty() { usize::MAX } else { 0 });
     for cpu in numbers.chain(all) {
         set.set(cpu)?;

@@ -11,11 +11,11 @@ use tokio::io::unix::AsyncFd;
 
 use crate::VmError;
 
-/// Place of the start time among the fields after the command's name in /proc/<pid>/stat: field 22,
-/// where the name is field 2 (proc(5)).
+/// Position of the start time among the fields after the command's name in /proc/<pid>/stat: field 22, and
+/// the name is field 2 (proc(5)).
 const START_TIME_AFTER_NAME: usize = 22 - 3;
 
-/// A process, held by pidfd: whatever happens to the number, this is the one.
+/// A process, held by pidfd: it stays the same process even if its number is used again.
 #[derive(Debug)]
 pub(crate) struct Process {
     pid: u32,
@@ -32,7 +32,7 @@ impl Process {
         // NONBLOCK does no harm and suits the reactor.
         let pidfd = pidfd_open(number, PidfdFlags::NONBLOCK).map_err(|error| watch(error.into()))?;
         let pidfd = crate::reactor::watch(pidfd).map_err(watch)?;
-        // After opening: the pidfd and the time belong to one process, or the time cannot be read.
+        // After opening: either the pidfd and the time belong to one process, or the time cannot be read.
         let start_time = start_time(pid).map_err(watch)?;
         Ok(Process { pid, start_time, pidfd })
     }
@@ -46,13 +46,13 @@ impl Process {
         self.start_time
     }
 
-    /// Returns when the process has ended; a child is not reaped by this.
+    /// Returns when the process has ended. This does not reap a child.
     pub(crate) async fn ended(&self) {
-        // An error could only come from the reactor going down, and then nobody waits any more.
+        // An error could only come from the reactor's shutdown, and then no caller waits any more.
         let _ = self.pidfd.readable().await;
     }
 
-    /// Sends SIGKILL. A process that has ended already is no error.
+    /// Sends SIGKILL. An ended process is no error.
     pub(crate) fn kill(&self) -> Result<(), VmError> {
         pass(Point::VmmKill).map_err(|source| VmError::Kill { pid: self.pid, source })?;
         match pidfd_send_signal(self.pidfd.get_ref(), Signal::KILL) {
@@ -62,8 +62,8 @@ impl Process {
     }
 }
 
-/// Whether an error of a file in `/proc` says that its process or thread has ended: the file is gone, or what it was
-/// of.
+/// Returns true if an error of a file in `/proc` means that its process or thread has ended: the file is
+/// gone, or its subject.
 pub(crate) fn has_ended(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(Errno::ESRCH as i32)
 }
@@ -74,7 +74,7 @@ fn start_time(pid: u32) -> std::io::Result<u64> {
 }
 
 fn parse_start_time(stat: &str) -> Option<u64> {
-    // The name may hold spaces and brackets: only what follows the last bracket is fields.
+    // The name may hold spaces and brackets. The fields begin after the last bracket.
     let (_, fields) = stat.rsplit_once(") ")?;
     fields.split(' ').nth(START_TIME_AFTER_NAME)?.trim().parse().ok()
 }

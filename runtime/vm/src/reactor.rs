@@ -1,4 +1,4 @@
-//! Descriptors of kinds that tokio has no type for, watched by its reactor.
+//! Descriptors of kinds without a tokio type, watched by its reactor.
 
 use std::os::fd::OwnedFd;
 

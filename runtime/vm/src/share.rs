@@ -1,4 +1,4 @@
-//! What the VMM learns of the programs that use the pod's shared directory.
+//! Requests to the VMM about the pod's shared directory and the programs using it.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +10,8 @@ use crate::error::VmError;
 use crate::vm::Vm;
 
 impl Vm {
-    /// Ends the waits of killed processes for file locks of volumes. A VMM that is too old holds no locks, and is not
-    /// asked.
+    /// Ends the waits of killed processes for file locks of volumes. An older VMM holds no locks, so it is
+    /// not asked.
     ///
     /// # Errors
     /// As [`boot`](Self::boot).
@@ -26,8 +26,8 @@ impl Vm {
         }
     }
 
-    /// Has requests for files of the node carried out with these supplementary groups, and no others: the lowest 256 of them.
-    /// A VMM that is too old acts without, and is not asked.
+    /// Has the VMM use these supplementary groups, and no others, for files of the node: the lowest 256 of
+    /// them. An older VMM uses none and is not asked.
     ///
     /// # Errors
     /// As [`boot`](Self::boot).

@@ -15,20 +15,20 @@ use tokio::process::{Child, Command};
 
 use crate::VmError;
 
-/// Connections that may wait for the VMM: the daemon's, and that of the one that replaces it.
+/// Connections waiting for the VMM: the daemon's, and one of a replacement daemon.
 const BACKLOG: i32 = 4;
 
 /// A VMM to start.
 #[derive(Debug)]
 pub struct Spawn<'a> {
-    /// `podvisor-vmm`, by whichever path.
+    /// Path of `podvisor-vmm`.
     pub binary: &'a Path,
-    /// The pod's run directory, which exists; `control.sock` and `vsock.sock` are made there.
+    /// The pod's existing run directory; `control.sock` and `vsock.sock` are made there.
     pub dir: &'a Path,
-    /// The directory that the guest reaches over virtio-fs: the process is started in it, and makes it its
-    /// root. Mounts made below it later are seen too where it is a shared mount. Not `/`.
+    /// The guest's shared directory, for virtio-fs. The process starts in it and makes it its root. If it is
+    /// a shared mount, later mounts below it are visible too. Not `/`.
     pub shared: &'a Path,
-    /// The guest's cache of the files there.
+    /// The guest's cache for files there.
     pub volume_cache: VolumeCache,
     /// Directories of the cgroups to enter, one in each hierarchy: each has a `cgroup.procs`.
     pub cgroups: &'a [PathBuf],
@@ -36,7 +36,8 @@ pub struct Spawn<'a> {
     pub id: &'a str,
     /// The VMM's standard error.
     pub log: File,
-    /// The VMM's standard output, to which it copies the guest's console: an empty file in memory. `None` for no copy.
+    /// The VMM's standard output, for a copy of the guest's console: an empty file in memory. `None` for no
+    /// copy.
     pub console: Option<File>,
 }
 
@@ -45,7 +46,7 @@ pub(crate) const CONTROL_SOCKET: &str = "control.sock";
 /// The vsock device's socket in the pod's run directory.
 pub(crate) const VSOCK_SOCKET: &str = "vsock.sock";
 
-/// Starts the process, which waits on its control socket, in its cgroup, without a VM.
+/// Starts the process in its cgroup. It waits on its control socket, without a VM.
 pub(crate) async fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
     let listener = listen(&spawn.dir.join(CONTROL_SOCKET))?;
     let start = |source| VmError::Start { binary: spawn.binary.to_owned(), source };
@@ -71,7 +72,7 @@ pub(crate) async fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
     Ok(child)
 }
 
-/// Moves the process, which, when it was just started, allocates nothing of note before it is asked to boot.
+/// Moves the process. A new process allocates almost nothing before it is asked to boot.
 pub(crate) fn enter_cgroup(cgroup: &Path, pid: u32) -> Result<(), VmError> {
     let path = cgroup.join("cgroup.procs");
     pass(Point::VmmCgroup)

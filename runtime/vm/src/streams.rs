@@ -1,15 +1,15 @@
-//! Numbers of streams that the guest opened and nobody has taken yet, by port. At most [`WAITING_MAX`] wait for each: one more
-//! takes the place of the oldest, which its VMM resets in time.
+//! Numbers of the guest's opened but not yet accepted streams, by port. At most [`WAITING_MAX`] wait for each
+//! port. One more replaces the oldest, and its VMM resets the oldest in time.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Numbers kept for each port: as many as a VMM lets its guest have at once.
+/// Numbers kept for each port: as many streams as a VMM allows its guest at once.
 const WAITING_MAX: usize = 64;
 
-/// Ports with streams that wait: a VMM lets its guest dial fewer. A stream to one more is left alone.
+/// Most ports with waiting streams. A VMM lets its guest dial fewer. A stream to a further port is ignored.
 const PORTS_MAX: usize = 4;
 
 #[derive(Debug, Default)]
@@ -19,8 +19,8 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
-    /// Keeps a stream's number, in the place of the oldest if there are too many. A guest can make this happen at will, so
-    /// that no log line says so.
+    /// Keeps a stream's number, replacing the oldest if there are too many. This is not logged, because a
+    /// guest can cause it at will.
     pub(crate) fn put(&self, port: u32, number: u64) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.len() >= PORTS_MAX && !waiting.contains_key(&port) {
@@ -40,7 +40,7 @@ impl Streams {
         loop {
             let arrived = self.arrived.notified();
             tokio::pin!(arrived);
-            // Before the look, so that a stream that comes after it is noticed.
+            // Before the check, so that a stream arriving after it is noticed.
             arrived.as_mut().enable();
             if let Some(number) = self.try_take(port) {
                 return number;

@@ -1,4 +1,4 @@
-//! Templates: a VM that is saved, and VMs that start where it stopped. Both files of a template are the caller's.
+//! Templates: a saved VM, and VMs that continue from it. The caller owns both files of a template.
 
 use std::fs::File;
 
@@ -10,36 +10,38 @@ use crate::descriptors::Descriptors;
 use crate::plan::Size;
 use crate::vm::{Vm, duplicate};
 
-/// The parts of a restore that a caller chooses beside the size, which is the saved VM's.
+/// A caller's choices for a restore. The size is the saved VM's.
 #[derive(Clone, Copy, Debug)]
 pub struct RestorePlan<'a> {
-    /// The memory that was saved: a file in memory, sealed against writing and shrinking.
+    /// The saved memory: a file in memory, sealed against writing and shrinking.
     pub memory: &'a File,
-    /// The state that was saved beside it.
+    /// The state saved beside the memory.
     pub state: &'a File,
-    /// Pages of the memory that the guest will write to soon, which the VMM copies before it runs; at most [`PAGE_RUNS_MAX`] runs.
+    /// Pages of the memory the guest will soon write to. The VMM copies them before the guest runs. At most
+    /// [`PAGE_RUNS_MAX`] runs.
     pub first_writes: &'a [PageRun],
-    /// Further pages that the guest will read soon, which the VMM has KVM map before it runs; at most [`PAGE_RUNS_MAX`] runs.
+    /// Further pages the guest will soon read. The VMM makes KVM map them before the guest runs. At most
+    /// [`PAGE_RUNS_MAX`] runs.
     pub first_reads: &'a [PageRun],
-    /// The guest's root image, as the saved VM had it.
+    /// The guest's root image, the same as in the saved VM.
     pub root_image: &'a File,
-    /// Host ports that the guest may open streams to.
+    /// Host ports open to the guest.
     pub host_ports: &'a [u32],
-    /// Host port that programs of containers may open streams to, if there is one.
+    /// Host port for programs of containers, if there is one.
     pub program_port: Option<u32>,
 }
 
 impl Vm {
-    /// Whether the VMM saves its VM, and starts one from a template.
+    /// Returns true if the VMM can save its VM and start one from a template.
     pub fn has_templates(&self) -> bool {
         self.0.version >= TEMPLATES_VERSION
     }
 
-    /// Pauses the VM for good and writes it to two files, which are empty: its memory, and its state. A
-    /// [`shutdown`](Self::shutdown) may follow, and nothing else.
+    /// Pauses the VM for good and writes it to two empty files: its memory, and its state. Only a
+    /// [`shutdown`](Self::shutdown) may follow.
     ///
     /// # Errors
-    /// As [`boot`](Self::boot), and [`VmError::NoTemplates`] where the VMM is too old.
+    /// As [`boot`](Self::boot), and [`VmError::NoTemplates`] for an older VMM.
     pub async fn save(&self, memory: &File, state: &File) -> Result<(), VmError> {
         self.check_templates()?;
         let mut descriptors = Descriptors::default();
@@ -51,8 +53,8 @@ impl Vm {
         }
     }
 
-    /// Builds the VM from a template and lets it run, in place of [`boot`](Self::boot). The VM has the devices that every VM
-    /// has; others are plugged afterwards.
+    /// Builds the VM from a template and lets it run, instead of [`boot`](Self::boot). The VM has the devices
+    /// common to all VMs; others are plugged afterwards.
     ///
     /// # Errors
     /// As [`save`](Self::save).

@@ -32,10 +32,10 @@ use crate::plan::{BootPlan, Size};
 use crate::process::Process;
 use crate::spawn::{self, CONTROL_SOCKET, Spawn, VSOCK_SOCKET};
 
-/// The guest's context id. Each VMM has its own user-space vsock, so that all guests can share one.
+/// The guest's context id. Each VMM has its own user-space vsock, so all guests can share one id.
 const GUEST_CID: u32 = 3;
 
-/// How long a VMM may take to end after it was asked; a stop takes milliseconds.
+/// Timeout of a VMM's requested end; a stop takes milliseconds.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A VMM and its VM. Cheap to clone; dropping all clones leaves the VMM running.
@@ -46,23 +46,23 @@ pub struct Vm(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     pub(crate) id: String,
     release: String,
-    /// The version of the protocol that the VMM speaks.
+    /// The VMM's version of the protocol.
     pub(crate) version: u32,
     process: Arc<Process>,
     link: Arc<Link>,
     events: Events,
     stopped: watch::Receiver<Option<StopReport>>,
     pub(crate) vsock_path: PathBuf,
-    /// CPUs that the vCPUs were last bound to; empty for all.
+    /// CPUs of the vCPUs' last binding; empty for all.
     pinned: Mutex<Vec<u32>>,
 }
 
 impl Vm {
-    /// Starts a VMM, which has no VM until [`boot`](Self::boot).
+    /// Starts a VMM without a VM; [`boot`](Self::boot) builds the VM.
     ///
     /// # Errors
-    /// The sockets cannot be made, the binary not started, the cgroup not entered; or the VMM does not answer, or is of
-    /// a version that does not fit.
+    /// The sockets cannot be made, the binary not started, the cgroup not entered; or the VMM does not
+    /// answer, or is of an unsupported version.
     pub async fn spawn(spawn: Spawn<'_>) -> Result<Vm, VmError> {
         let (dir, id) = (spawn.dir.to_owned(), spawn.id.to_owned());
         let binary = spawn.binary.to_owned();
@@ -73,7 +73,7 @@ impl Vm {
             .and_then(Process::open);
         let events = Events::new();
         let joined = match process {
-            // The VMM answers once it is in its jail, which takes as long as a boot where many start at once.
+            // The VMM answers once it is in its jail. If many start at once, this takes as long as a boot.
             Ok(process) => {
                 greet(&dir.join(CONTROL_SOCKET), &events, BOOT_DEADLINE).await.map(|first| (process, first))
             }
@@ -83,18 +83,18 @@ impl Vm {
             Ok((process, first)) => Ok(Vm::join(id, &dir, process, events, first, Some(child))),
             Err(error) => {
                 let error = ended_or(error, &mut child).await;
-                // Nobody else has a handle of it.
+                // There is no other handle of it.
                 let _ = child.kill().await;
                 Err(error)
             }
         }
     }
 
-    /// Finds a VMM again that an earlier daemon spawned in `dir`.
+    /// Finds a VMM again after an earlier daemon spawned it in `dir`.
     ///
     /// # Errors
-    /// The process is gone, is another one now, does not take connections or does not answer, or is of a version that
-    /// does not fit.
+    /// The process is gone, is another one now, does not take connections or does not answer, or is of an
+    /// unsupported version.
     pub async fn attach(dir: &Path, pid: u32, start_time: u64) -> Result<Vm, VmError> {
         let process = Process::open(pid)?;
         if process.start_time() != start_time {
@@ -137,13 +137,13 @@ impl Vm {
         self.0.process.pid()
     }
 
-    /// The VMM's start time, as in field 22 of /proc/<pid>/stat: with the process id it names the
-    /// process for ever.
+    /// The VMM's start time, as in field 22 of /proc/<pid>/stat. Together with the process id it identifies
+    /// the process for ever.
     pub fn start_time(&self) -> u64 {
         self.0.process.start_time()
     }
 
-    /// The release of Podvisor that the VMM is of, as the VMM says; empty where it is of one that does not say.
+    /// The VMM's release of Podvisor, as reported by the VMM; empty for a release that does not report it.
     pub fn release(&self) -> &str {
         &self.0.release
     }
@@ -179,7 +179,7 @@ impl Vm {
         }
     }
 
-    /// The devices that every VM has.
+    /// The devices common to all VMs.
     pub(crate) fn own_devices(
         &self,
         root_image: &File,
@@ -193,17 +193,17 @@ impl Vm {
         Ok([(Slot::ROOT, root), (Slot::VSOCK, vsock), (Slot::RNG, Device::Rng)])
     }
 
-    /// Whether the VMM has slots for volumes.
+    /// Returns true if the VMM has slots for volumes.
     pub fn has_volume_slots(&self) -> bool {
         self.0.version >= VOLUME_SLOTS_VERSION
     }
 
-    /// Whether the VMM has a balloon to plug.
+    /// Returns true if the VMM has a balloon to plug.
     pub fn has_balloon(&self) -> bool {
         self.0.version >= BALLOON_VERSION
     }
 
-    /// Whether the VMM lets programs of containers open streams to a port of their own, and names them by number.
+    /// Returns true if the VMM gives programs of containers their own port and names their streams by number.
     pub fn has_program_port(&self) -> bool {
         self.0.version >= STREAM_NUMBERS_VERSION
     }
@@ -211,7 +211,7 @@ impl Vm {
     /// Fills an empty slot; the agent then probes it.
     ///
     /// # Errors
-    /// As [`boot`](Self::boot), and [`VmError::Old`] where the VMM is too old for the device or the slot.
+    /// As [`boot`](Self::boot), and [`VmError::Old`] if the VMM is too old for the device or the slot.
     pub async fn plug(&self, slot: Slot, device: Device<OwnedFd>) -> Result<(), VmError> {
         if device.version().max(slot.version()) > self.0.version {
             let device = match device {
@@ -229,7 +229,7 @@ impl Vm {
         }
     }
 
-    /// Empties a slot that the agent has unbound. The device's files are closed when this returns.
+    /// Empties a slot after the agent has unbound it. The device's files are closed when this returns.
     ///
     /// # Errors
     /// As [`boot`](Self::boot).
@@ -240,8 +240,8 @@ impl Vm {
         }
     }
 
-    /// Offers the guest memory of `memory_bytes` in all; the agent binds the device in [`Slot::MEM`], and the
-    /// guest takes or gives back in its own time. One resize at a time.
+    /// Offers the guest `memory_bytes` of memory in total. The agent binds the device in [`Slot::MEM`], and
+    /// the guest takes memory or gives it back in its own time. One resize at a time.
     ///
     /// # Errors
     /// As [`boot`](Self::boot).
@@ -256,8 +256,9 @@ impl Vm {
         }
     }
 
-    /// Makes vCPUs until there are `count`, for the agent to bring up; those that are there stay. New ones run where
-    /// [`pin_vcpus`](Self::pin_vcpus) last said. A VMM that is too old has made all of them at boot, and is not asked.
+    /// Makes vCPUs until there are `count`, for the agent to bring up. Existing ones stay. New ones run on
+    /// the CPUs of the last [`pin_vcpus`](Self::pin_vcpus). An older VMM has made all of them at boot, so it
+    /// is not asked.
     ///
     /// # Errors
     /// As [`boot`](Self::boot) and [`pin_vcpus`](Self::pin_vcpus).
@@ -270,24 +271,25 @@ impl Vm {
             Response::VcpusMade => {}
             _ => return Err(VmError::Confused { request: name }),
         }
-        // A new thread has the CPUs of the one that starts it.
+        // A new thread inherits the CPUs of its creator.
         let pinned = self.pinned().clone();
         if pinned.is_empty() { Ok(()) } else { crate::pin::pin(self.pid(), &pinned) }
     }
 
-    /// Resolves once the guest has taken, or given back, all that the last [`resize`](Self::resize) asked.
-    /// A guest may never do so: callers bound the wait.
+    /// Resolves once the guest has completed the last [`resize`](Self::resize), growing or shrinking. A guest
+    /// may never do so: callers need a timeout.
     pub async fn resized(&self) {
-        // The sender is kept beside it.
+        // `self` keeps the sender.
         let _ = self.0.events.resized.subscribe().wait_for(|resized| *resized).await;
     }
 
-    /// Number of the VM's disks that wait for room on the node, as it changes. 0 also where the VMM is too old to say.
+    /// Number of the VM's disks waiting for space on the node, as it changes. Always 0 for an older VMM that
+    /// does not report it.
     pub fn full_disks(&self) -> watch::Receiver<u32> {
         self.0.events.full_disks.subscribe()
     }
 
-    /// Returns the slots that are filled, in the table's order.
+    /// Returns the filled slots, in the table's order.
     ///
     /// # Errors
     /// As [`boot`](Self::boot).
@@ -309,7 +311,7 @@ impl Vm {
         }
     }
 
-    /// Returns the console's text, at most 64 KiB, written by the guest: not to be trusted.
+    /// Returns the console's text, at most 64 KiB. The guest wrote it, so it is untrusted.
     ///
     /// # Errors
     /// As [`boot`](Self::boot).
@@ -320,8 +322,8 @@ impl Vm {
         }
     }
 
-    /// Returns the next stream that the guest opens to `port`, or has opened already. The call waits as long
-    /// as the VM lives.
+    /// Returns the guest's next stream to `port`, one it has opened already or one to come. The call waits as
+    /// long as the VM lives.
     ///
     /// # Errors
     /// The VM has ended, or its VMM takes no dials.
@@ -335,8 +337,8 @@ impl Vm {
         }
     }
 
-    /// Stops the VM: asks the VMM, and kills it if that takes too long. Returns when the process is gone;
-    /// a VM that has ended already is no error.
+    /// Stops the VM: asks the VMM, and kills it after a timeout. Returns when the process is gone. An ended
+    /// VM is no error.
     ///
     /// # Errors
     /// The process cannot be killed.
@@ -350,7 +352,7 @@ impl Vm {
                 Ok(_) => {
                     self.stopped().await;
                 }
-                // Killing is the answer to whatever went wrong.
+                // Any failure here ends in a kill.
                 Err(error) => tracing::debug!(%error, "a VMM did not take its shutdown"),
             }
         };
@@ -369,7 +371,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Resolves when the VM has ended, however.
+    /// Resolves when the VM has ended, for any reason.
     pub async fn stopped(&self) -> StopReport {
         let mut stopped = self.0.stopped.clone();
         match stopped.wait_for(Option::is_some).await {
@@ -378,12 +380,12 @@ impl Vm {
         }
     }
 
-    /// Lets the vCPUs run on these CPUs of the host alone; on all of them where the list is empty.
+    /// Lets the vCPUs run on these CPUs of the host only, or on all of them if the list is empty.
     ///
     /// # Errors
-    /// A CPU is not there, or not the VMM's to use.
+    /// A CPU does not exist, or the VMM may not use it.
     pub fn pin_vcpus(&self, cpus: &[u32]) -> Result<(), VmError> {
-        // Held while it is done: vCPUs that are made meanwhile follow.
+        // Locked until the binding is done, so new vCPUs follow it.
         let mut pinned = self.pinned();
         crate::pin::pin(self.pid(), cpus)?;
         *pinned = cpus.to_vec();
@@ -394,15 +396,16 @@ impl Vm {
         self.0.pinned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Moves the VMM to these cgroups' directories, one in each hierarchy. Memory that it has taken so far stays where it was accounted.
+    /// Moves the VMM to these cgroups' directories, one in each hierarchy. Memory it has taken so far stays
+    /// accounted in the old ones.
     ///
     /// # Errors
-    /// A cgroup cannot be entered; the VMM may be in others of them then.
+    /// A cgroup cannot be entered. The VMM may have entered others of them by then.
     pub fn enter_cgroups(&self, cgroups: &[PathBuf]) -> Result<(), VmError> {
         cgroups.iter().try_for_each(|cgroup| spawn::enter_cgroup(cgroup, self.pid()))
     }
 
-    /// Sets how ready the host's kernel is to kill the VMM for want of memory, -1000 to 1000.
+    /// Sets the host kernel's preference to kill the VMM when memory is short, -1000 to 1000.
     ///
     /// # Errors
     /// The score is beyond its bounds, or lower than the daemon may set it.
@@ -410,12 +413,12 @@ impl Vm {
         crate::oom_score::set(self.pid(), score)
     }
 
-    /// Returns the unix socket on which host programs reach the guest, with `CONNECT <port>\n`.
+    /// Returns the unix socket for host programs to reach the guest, with `CONNECT <port>\n`.
     pub fn vsock_path(&self) -> &Path {
         &self.0.vsock_path
     }
 
-    /// Sends a request; an error of a VM that has ended says so.
+    /// Sends a request. If the VM has ended, the error says so.
     pub(crate) async fn ask(
         &self,
         point: Point,
@@ -429,7 +432,7 @@ impl Vm {
         };
         match result {
             Err(VmError::Lost { .. } | VmError::Send { .. }) => {
-                // The process follows its connection, or it is the connection alone that was lost.
+                // Either the process ends soon after its connection, or only the connection was lost.
                 match tokio::time::timeout(REPORT_PATIENCE * 2, self.stopped()).await {
                     Ok(report) => Err(VmError::Ended { reason: report.reason }),
                     Err(_) => result,
@@ -440,7 +443,7 @@ impl Vm {
     }
 }
 
-/// Returns another descriptor of the file, to be sent.
+/// Returns another descriptor of the file, for sending.
 pub(crate) fn duplicate(file: &File) -> Result<OwnedFd, VmError> {
     file.try_clone().map(OwnedFd::from).map_err(VmError::Duplicate)
 }

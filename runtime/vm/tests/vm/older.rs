@@ -46,7 +46,7 @@ async fn an_older_vmm_plugs_images_of_one_file_and_its_release_is_said_for_other
     assert!(matches!(refused, VmError::Old { .. }));
     assert_eq!(
         refused.to_string(),
-        "the pod's VMM is of release 0.9.1, which plugs no image of several files: the pod must be made anew"
+        "the pod's VMM is of release 0.9.1 and cannot plug the image of several files: delete the pod to recreate it"
     );
     vm.interrupt_lock_waits(&[4711]).await.unwrap();
     vm.share_groups(&[4711].into()).await.unwrap();
