@@ -1,5 +1,5 @@
-//! The parts of a VM that are the same for every pod, so that a VMM which waits for one has made them before: KVM's VM with its interrupt
-//! controllers, the registers of all slots, and the first vCPU. There is no memory yet.
+//! The parts of a VM common to all pods. A VMM waiting for a pod has made them in advance: KVM's VM with its
+//! interrupt controllers, the registers of all slots, and the first vCPU. There is no memory yet.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::kvm_error::{KvmError, kvm_error};
 use crate::layout;
 use crate::register_pages::{RegisterPages, RegisterPagesError};
 
-/// Entries of KVM's feature list that we make room for (KVM_MAX_CPUID_ENTRIES).
+/// Most entries of KVM's feature list (KVM_MAX_CPUID_ENTRIES).
 const CPUID_ENTRIES: usize = 256;
 
-/// The beginning of a VM could not be made, or a vCPU.
+/// The blank VM or a vCPU could not be made.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum BlankVmError {
@@ -26,28 +26,28 @@ pub enum BlankVmError {
     Cpuid(#[from] CpuidError),
     #[error(transparent)]
     Registers(#[from] RegisterPagesError),
-    #[error("the VMM has used the one VM that it makes; another VM needs another VMM")]
+    #[error("the VMM has already made its one VM; another VM needs another VMM")]
     Spent,
 }
 
-/// The beginning of a VM, which one is built from.
+/// The beginning of a VM. [`Vm`](crate::Vm) is built from it.
 #[derive(Debug)]
 pub struct BlankVm {
     pub(crate) vm: Arc<VmFd>,
-    /// Features that vCPUs may have here.
+    /// Features available to vCPUs here.
     pub(crate) supported: CpuId,
-    /// MSRs that a saved VM has to keep.
+    /// MSRs to keep in a saved VM.
     pub(crate) msrs: Arc<[u32]>,
     pub(crate) registers: RegisterPages,
-    /// The vCPU of number 0, without features.
+    /// vCPU 0, without features.
     pub(crate) first: VcpuFd,
 }
 
 impl BlankVm {
-    /// Makes one.
+    /// Makes a blank VM.
     ///
     /// # Errors
-    /// KVM lacks what a VM needs, or has no room for one.
+    /// KVM lacks a needed capability, or has no room for another VM.
     pub fn new(kvm: &Kvm) -> Result<BlankVm, BlankVmError> {
         check_capabilities(kvm)?;
         let supported = kvm.get_supported_cpuid(CPUID_ENTRIES).map_err(CpuidError::Supported)?;
@@ -59,7 +59,7 @@ impl BlankVm {
     }
 }
 
-/// Checks for the KVM capabilities that the VMM builds upon and old kernels may lack.
+/// Checks for the KVM capabilities needed by the VMM but missing in old kernels.
 fn check_capabilities(kvm: &Kvm) -> Result<(), BlankVmError> {
     let needed = [
         (Cap::Irqchip, "an in-kernel interrupt controller"),
@@ -85,7 +85,7 @@ fn create_vm(kvm: &Kvm) -> Result<VmFd, BlankVmError> {
     Ok(vm)
 }
 
-/// Creates the vCPU of this number, which has no features yet.
+/// Creates the vCPU with this number. It has no features yet.
 pub(crate) fn create_vcpu(vm: &VmFd, id: u8) -> Result<VcpuFd, KvmError> {
     vm.create_vcpu(u64::from(id)).map_err(kvm_error("create a vCPU"))
 }

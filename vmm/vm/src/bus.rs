@@ -1,8 +1,8 @@
-//! The bus: all that a vCPU reaches outside its memory. On it are the table of virtio-mmio slots, a doorbell for each of them, the serial
-//! port, and the one byte of a keyboard controller by which a guest resets its VM. The bus is called on vCPU
-//! threads; each slot has a lock of its own. Where nothing answers, a read gives all ones and a write is
-//! dropped, as on a real bus. Reads of slots do not come here: their registers are memory that the guest may read
-//! (`register_pages.rs`).
+//! The bus: everything a vCPU reaches outside its memory. It has the table of virtio-mmio slots, a doorbell
+//! for each slot, the serial port, and the one byte of a keyboard controller for a guest's reset of its VM.
+//! The bus is called on vCPU threads; each slot has its own lock. At an unused address, a read returns all
+//! ones and a write is dropped, as on a real bus. Reads of slots do not come here: their registers are memory
+//! readable by the guest (`register_pages.rs`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,11 +19,11 @@ use crate::console::Console;
 use crate::layout::{DOORBELL_STRIDE, DOORBELLS, SLOT_STRIDE, SLOTS, doorbell};
 use crate::register_pages::RegisterPages;
 
-/// The keyboard controller's command and status port, and the command that pulls the reset line.
+/// The keyboard controller's command and status port, and the command for a reset.
 const I8042_COMMAND: u16 = 0x64;
 const I8042_RESET: u8 = 0xfe;
-/// The status that makes a driver's probe give up at once (output buffer never empties) while a kernel
-/// that wants to reset finds the input buffer free (`kb_wait` in arch/x86/kernel/reboot.c).
+/// The status byte. A driver's probe gives up at once, because the output buffer never empties. A kernel that
+/// wants to reset finds the input buffer free (`kb_wait` in arch/x86/kernel/reboot.c).
 const I8042_STATUS: u8 = 0x01;
 /// First I/O port and interrupt pin of the first serial port.
 const SERIAL_PORT: u16 = 0x3f8;
@@ -44,12 +44,12 @@ pub enum BusError {
 pub(crate) struct Bus {
     slots: Vec<Mutex<MmioTransport>>,
     serial: Mutex<Serial<Console>>,
-    /// First address of the pmem windows, which nobody may write to.
+    /// First address of the pmem windows. They are read-only.
     pmem_base: u64,
 }
 
 impl Bus {
-    /// Empty slots, and a serial port that writes to `console`. The VM has its irqchip.
+    /// Empty slots, and a serial port writing to `console`. The VM already has its irqchip.
     pub(crate) fn new(
         vm: &Arc<VmFd>,
         memory: &GuestMemory,
@@ -71,17 +71,17 @@ impl Bus {
         Ok(Bus { slots, serial: Mutex::new(serial), pmem_base })
     }
 
-    /// The transport of `slot`.
+    /// Returns the transport of `slot`.
     pub(crate) fn slot(&self, slot: Slot) -> MutexGuard<'_, MmioTransport> {
         self.slots[usize::from(slot.number())].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A read where there is neither memory nor a slot.
+    /// Reads from an address without memory or a slot.
     pub(crate) fn mmio_read(data: &mut [u8]) {
         data.fill(0xff);
     }
 
-    /// A write; one that ends the VM says why.
+    /// Handles a write. If the write ends the VM, the error is the reason.
     pub(crate) fn mmio_write(&self, address: u64, data: &[u8]) -> Result<(), StopReason> {
         if let Some((slot, offset)) = slot_at(address) {
             self.slot(slot).write(offset, data);
@@ -104,7 +104,8 @@ impl Bus {
         }
     }
 
-    /// A write; one that ends the VM says why. Whether a reset was a panic the console knows.
+    /// Handles a write. If the write ends the VM, the error is the reason. The console knows whether a reset
+    /// was a panic.
     pub(crate) fn port_write(&self, port: u16, data: &[u8]) -> Result<(), StopReason> {
         if port == I8042_COMMAND && data == [I8042_RESET] {
             return Err(StopReason::GuestReset);
@@ -112,18 +113,18 @@ impl Bus {
         if let (Some(register), [byte]) = (serial_register(port), data) {
             self.serial().write(register, *byte);
         } else if let (Some(slot), Ok(queue)) = (slot_rung(port), data.try_into()) {
-            // Where no event of KVM's caught it.
+            // Only if KVM has no event for this write.
             self.slot(slot).notify(u32::from_le_bytes(queue));
         }
         Ok(())
     }
 
-    /// The serial port's registers as they stand.
+    /// Returns the serial port's current registers.
     pub(crate) fn save_serial(&self) -> SerialSnapshot {
         self.serial().save()
     }
 
-    /// Takes on the registers of a saved serial port.
+    /// Restores the registers of a saved serial port.
     pub(crate) fn restore_serial(&self, saved: &SerialSnapshot) -> std::io::Result<()> {
         self.serial().restore(saved)
     }
@@ -133,40 +134,41 @@ impl Bus {
     }
 }
 
-/// The serial port's register at `port`.
+/// Returns the serial port's register at `port`.
 fn serial_register(port: u16) -> Option<u8> {
     let register = u8::try_from(port.checked_sub(SERIAL_PORT)?).ok()?;
     (register < REGISTERS).then_some(register)
 }
 
-/// The slot whose registers lie at `address`, and the offset there.
+/// Returns the slot with registers at `address`, and the offset in them.
 fn slot_at(address: u64) -> Option<(Slot, u64)> {
     let offset = address.checked_sub(SLOTS)?;
     let number = u8::try_from(offset / SLOT_STRIDE).ok()?;
     Some((Slot::new(number)?, offset % SLOT_STRIDE))
 }
 
-/// The slot whose doorbell is at `port`.
+/// Returns the slot with its doorbell at `port`.
 fn slot_rung(port: u16) -> Option<Slot> {
     let offset = port.checked_sub(DOORBELLS)?;
     let number = u8::try_from(offset / DOORBELL_STRIDE).ok()?;
     Slot::new(number).filter(|_| offset.is_multiple_of(DOORBELL_STRIDE))
 }
 
-/// An event that raises `pin` when written.
+/// Returns an event for raising `pin`: a write to the event raises it.
 fn irqfd(vm: &VmFd, pin: u32) -> Result<EventFd, BusError> {
     let event = EventFd::new(EFD_NONBLOCK).map_err(BusError::Event)?;
     vm.register_irqfd(&event, pin).map_err(|source| BusError::Interrupt { pin, source })?;
     Ok(event)
 }
 
-/// A pin of the irqchip. The pulse is two calls of the thread that has news. An irqfd would be one, but for a pin of the IOAPIC KVM
-/// hands it to a thread of the kernel, and two switches of threads cost more than the second call.
+/// A pin of the irqchip. A pulse is two calls on the calling thread. An irqfd would be one call, but for a
+/// pin of the IOAPIC KVM passes it to a kernel thread, and two thread switches cost more than the second
+/// call.
 #[derive(Debug)]
 struct Pin {
     vm: Arc<VmFd>,
     number: u32,
-    /// Held during a pulse: an edge while another slot holds the line up would be none.
+    /// Locked during a pulse. While another slot held the line up, a rise would be no edge.
     pulse: Mutex<()>,
 }
 
@@ -188,7 +190,7 @@ impl InterruptLine for Pin {
     }
 }
 
-/// Connects queue notifications of one slot to events inside KVM, at its doorbell.
+/// Connects one slot's queue notifications to events inside KVM, at its doorbell.
 #[derive(Debug)]
 struct SlotEvents {
     vm: Arc<VmFd>,
@@ -235,7 +237,7 @@ mod tests {
         assert_eq!(slot_rung(u16::MAX), None);
     }
 
-    /// The guest kernel's driver computes the port from the address of the registers, of which it takes six bits.
+    /// The guest kernel's driver computes the port from six bits of the registers' address.
     #[test]
     fn the_guest_kernel_finds_the_doorbells() {
         let build = include_str!("../../../guest-image/kernel/build.sh");

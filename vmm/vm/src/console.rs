@@ -1,5 +1,5 @@
-//! The last 64 KiB that the guest wrote to its console, and the panic message found there. A write
-//! never blocks the guest: old bytes make room for new ones. Lines are copied to a file, which outlives the VMM.
+//! The last 64 KiB of the guest's console output, and the panic message in it. A write never blocks the
+//! guest: new bytes replace old ones. Lines are copied to a file, and the file outlives the VMM.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::console_file::ConsoleFile;
 
-/// Bytes of console text that are kept.
+/// Bytes of console text kept.
 pub const CONSOLE_BYTES: usize = 64 << 10;
 
 /// Bytes of console text in a stop report.
 pub(crate) const CONSOLE_TAIL_BYTES: usize = 8 << 10;
 
-/// The text that Linux prints before a panic's reason (`panic()` in kernel/panic.c).
+/// The text in front of a panic's reason on Linux (`panic()` in kernel/panic.c).
 const PANIC: &str = "Kernel panic - not syncing: ";
 
 /// A ring of console text; clones share it. A write takes everything, at once.
@@ -28,12 +28,13 @@ struct Ring {
 }
 
 impl Console {
-    /// A console that is copied to `file`, which is empty and in memory: a vCPU waits for its writes.
+    /// Returns a console with a copy in `file`. The file is empty and in memory, because a vCPU waits for its
+    /// writes.
     pub fn copied_to(file: File) -> Console {
         Console(Arc::new(Mutex::new(Ring { kept: VecDeque::new(), file: Some(ConsoleFile::new(file)) })))
     }
 
-    /// Copies the rest of a line to the file, once nothing more is to come.
+    /// Copies an unfinished last line to the file, after the last write.
     pub(crate) fn finish(&self) {
         let mut ring = self.ring();
         let Ring { kept, file } = &mut *ring;
@@ -42,24 +43,25 @@ impl Console {
         }
     }
 
-    /// Returns all that is kept, oldest first, lossily decoded.
+    /// Returns the kept text, oldest first, lossily decoded.
     pub fn text(&self) -> String {
         self.tail(CONSOLE_BYTES)
     }
 
-    /// Returns the last `bytes`, lossily decoded, control characters other than line ends and tabs replaced.
+    /// Returns the last `bytes`, lossily decoded. Control characters other than line ends and tabs are
+    /// replaced.
     pub(crate) fn tail(&self, bytes: usize) -> String {
         let ring = self.ring();
         let tail: Vec<u8> = ring.kept.iter().skip(ring.kept.len().saturating_sub(bytes)).copied().collect();
-        // No byte may grow: a full ring must fit into one packet, where JSON writes most control
-        // characters as six bytes.
+        // No byte may grow: a full ring must fit into one packet, and JSON writes most control characters as
+        // six bytes.
         String::from_utf8_lossy(&tail)
             .chars()
             .map(|c| if c == char::REPLACEMENT_CHARACTER || is_odd_control(c) { '?' } else { c })
             .collect()
     }
 
-    /// The reason of the last kernel panic on the console.
+    /// Returns the reason of the last kernel panic on the console.
     pub(crate) fn panic_message(&self) -> Option<String> {
         let text = self.text();
         let (_, after) = text.rsplit_once(PANIC)?;

@@ -1,11 +1,12 @@
-//! The copy of a console in a file, line by line, for whoever reads it while the VM runs or after it. A guest can write
-//! without end, so the file has a bound: where it is full, it begins anew with what is in the console's ring.
+//! The copy of a console in a file, line by line, for readers during the VM's life or after it. A guest can
+//! write without end, so the file has a limit. When it is full, it starts again with the content of the
+//! console's ring.
 //!
 //! ```text
 //!   line, line, line … ──full──► "… bytes before this are cut off", the ring, line, line … ──full──► …
 //! ```
 //!
-//! A failed write loses its line. The next line begins the file anew, and so brings back what is still in the ring.
+//! A failed write loses its line. The next line starts the file again, and so restores the ring's content.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -13,13 +14,13 @@ use std::io::{self, Seek, Write};
 
 use proto_vmm::{CONSOLE_FILE_BYTES_MAX, cut_line, printable};
 
-/// Most bytes of a line that wait for its end.
+/// Most bytes of an unfinished line before it is written.
 const LINE_BYTES_MAX: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct ConsoleFile {
     file: File,
-    /// The line that has no end yet.
+    /// The unfinished line.
     line: Vec<u8>,
     /// Bytes in the file.
     length: u64,
@@ -32,7 +33,7 @@ impl ConsoleFile {
         ConsoleFile { file, line: Vec::new(), length: 0, total: 0 }
     }
 
-    /// Takes bytes that are in the ring already, as its last.
+    /// Adds bytes. They are already the last ones in the ring.
     pub(crate) fn add(&mut self, bytes: &[u8], ring: &VecDeque<u8>) {
         self.total += bytes.len() as u64;
         self.line.extend(bytes.iter().copied().map(printable));
@@ -41,7 +42,7 @@ impl ConsoleFile {
         }
     }
 
-    /// Writes what waits for its line's end.
+    /// Writes an unfinished line.
     pub(crate) fn finish(&mut self, ring: &VecDeque<u8>) {
         let line = std::mem::take(&mut self.line);
         let full = self.length.saturating_add(line.len() as u64) > CONSOLE_FILE_BYTES_MAX;
@@ -84,7 +85,7 @@ mod tests {
 
     fn content(file: &mut File) -> Vec<u8> {
         let mut content = Vec::new();
-        // The two handles share their place in the file.
+        // The two handles share their file position.
         let place = file.stream_position().unwrap();
         file.rewind().unwrap();
         file.read_to_end(&mut content).unwrap();

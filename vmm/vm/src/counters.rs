@@ -1,4 +1,5 @@
-//! Exits counted by kind. Relaxed atomics: each is right, together they are a moment only roughly.
+//! Exits counted by kind, in relaxed atomics. Each counter is exact, but together they are only roughly of
+//! one moment.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,9 +1,9 @@
-//! CPUID of the guest's processors: the features that KVM supports, minus those that a pod has no use for,
-//! plus those that spare the guest its calibration loops. Pure.
+//! CPUID of the guest's processors: KVM's supported features, without those useless to a pod, and with those
+//! needed to skip the guest's calibration loops. Pure.
 //!
-//! Nothing is timed at boot if (arch/x86/kernel, Linux 6.12) kvmclock gives the TSC frequency
-//! (`kvm_get_tsc_khz`), the TSC-deadline timer exists (`calibrate_APIC_clock` returns at once) and the
-//! timer is said to run always (ARAT; else `apic_needs_pit` would look for a PIT, which we lack).
+//! Nothing is timed at boot under three conditions (arch/x86/kernel, Linux 6.12). kvmclock gives the TSC
+//! frequency (`kvm_get_tsc_khz`). The TSC-deadline timer exists (`calibrate_APIC_clock` returns at once). The
+//! timer is reported to run always (ARAT); else `apic_needs_pit` would look for a PIT, and we have none.
 
 use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
 
@@ -15,7 +15,7 @@ pub enum CpuidError {
     Supported(#[source] kvm_ioctls::Error),
     #[error("KVM's list of processor features is too long")]
     TooLong,
-    #[error("KVM has no {feature}, which guests need")]
+    #[error("KVM has no {feature}; guests need it")]
     Missing { feature: &'static str },
 }
 
@@ -38,7 +38,7 @@ const PERFCTR_NB: u32 = 1 << 24;
 const LEVEL_SMT: u32 = 1 << 8;
 const LEVEL_CORE: u32 = 2 << 8;
 
-/// Guest-physical address bits (leaf 0x8000_0008); 36 where the leaf is missing.
+/// Returns the guest-physical address bits (leaf 0x8000_0008), or 36 without that leaf.
 pub(crate) fn physical_bits(supported: &CpuId) -> u32 {
     supported
         .as_slice()
@@ -48,9 +48,9 @@ pub(crate) fn physical_bits(supported: &CpuId) -> u32 {
         .clamp(36, 52)
 }
 
-/// The features of vCPU `id` of `count` in a VM, from what KVM supports.
+/// Returns the features of vCPU `id` of `count` in a VM, from KVM's supported features.
 pub(crate) fn for_vcpu(supported: &CpuId, id: u8, count: u8) -> Result<CpuId, CpuidError> {
-    // The topology leaves are written anew below.
+    // The topology leaves are replaced below.
     let mut entries: Vec<kvm_cpuid_entry2> =
         supported.as_slice().iter().filter(|entry| !matches!(entry.function, 0xb | 0x1f)).copied().collect();
     if !entries.iter().any(|entry| entry.function == 1 && entry.ecx & X2APIC != 0) {
@@ -65,7 +65,7 @@ pub(crate) fn for_vcpu(supported: &CpuId, id: u8, count: u8) -> Result<CpuId, Cp
     CpuId::from_entries(&entries).map_err(|_| CpuidError::TooLong)
 }
 
-/// Bits of an APIC id that number the cores of the one package.
+/// Returns the APIC id bits for the core numbers of the one package.
 fn core_bits(count: u32) -> u32 {
     count.next_power_of_two().trailing_zeros()
 }
@@ -79,7 +79,7 @@ fn patch(entry: &mut kvm_cpuid_entry2, id: u32, count: u32) {
         }
         4 => entry.eax = cache_sharing(entry.eax, count) & 0x03ff_ffff | ((count - 1) << 26),
         6 => (entry.eax, entry.ebx, entry.ecx) = (ARAT, 0, 0),
-        // No performance counters: a pod has no use for them, and setting them up costs exits at boot.
+        // No performance counters: a pod does not need them, and setting them up costs exits at boot.
         0xa | 0x8000_0022 => (entry.eax, entry.ebx, entry.ecx, entry.edx) = (0, 0, 0, 0),
         0x8000_0001 => {
             entry.ecx &= !(SVM | PERFCTR_CORE | PERFCTR_NB | CMP_LEGACY);
@@ -96,8 +96,8 @@ fn patch(entry: &mut kvm_cpuid_entry2, id: u32, count: u32) {
     }
 }
 
-/// Cache leaf EAX (0x4, 0x8000_001d) with the sharing of bits 25:14: the first two levels belong to a
-/// core, the third to all.
+/// Returns cache leaf EAX (0x4, 0x8000_001d) with the sharing of bits 25:14. The first two levels belong to a
+/// core, the third to all cores.
 fn cache_sharing(eax: u32, count: u32) -> u32 {
     let kind = eax & 0x1f;
     let level = (eax >> 5) & 7;

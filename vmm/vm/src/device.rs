@@ -1,5 +1,5 @@
-//! Makes a device from its description and descriptor. The slot table (`proto_vmm::Slot`) says which kind
-//! fits where, docs/adding-a-device.md what a new device takes.
+//! Makes a device from its description and descriptor. The slot table (`proto_vmm::Slot`) has the kind of
+//! each slot, and docs/adding-a-device.md explains how to add a device.
 
 use std::error::Error;
 use std::fs::File;
@@ -20,14 +20,14 @@ use vmm_devices::virtio::vsock::{GuestStream, HostPorts, Vsock};
 use crate::image_map;
 use crate::pmem::{PmemError, PmemWindows};
 
-/// The parts of the VMM that devices reach besides their files.
+/// The parts of the VMM used by devices besides their files.
 #[derive(Clone)]
 pub struct Backends {
-    /// Where streams go that the guest opens to ports that it may dial.
+    /// Receives the guest's streams to its open host ports.
     pub guest_stream: GuestStream,
-    /// The thread that serves the pod's shared directory, where the VMM has one.
+    /// The thread serving the pod's shared directory, if the VMM has one.
     pub share: Option<ShareThread>,
-    /// Counts the disks that wait for room on the node.
+    /// Counts the disks waiting for space on the node.
     pub full_disks: FullDisks,
 }
 impl std::fmt::Debug for Backends {
@@ -55,7 +55,7 @@ pub enum PlugError {
 }
 
 impl Backends {
-    /// Makes the device for `slot`, and the window of an image.
+    /// Makes the device for `slot`, and an image's window.
     pub(crate) fn make(
         &self,
         vm: &VmFd,
@@ -100,7 +100,7 @@ impl Backends {
     }
 }
 
-/// The error of a device that cannot be made.
+/// Returns the error for a device that cannot be made.
 pub(crate) fn failed<E: Into<Box<dyn Error + Send + Sync>>>(slot: Slot) -> impl FnOnce(E) -> PlugError {
     move |source| PlugError::Device { slot, source: source.into() }
 }

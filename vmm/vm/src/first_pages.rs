@@ -1,11 +1,11 @@
-//! The pages that a guest from a template uses first, as the daemon has seen of others from the same template. Each would be a
-//! page fault of the guest, and one that it reads and then writes to two: so the VMM makes its copies of what the guest writes to, and
-//! has KVM map all of them, before the guest runs.
+//! The first pages used by a guest from a template, as the daemon has observed in other guests from it. Each
+//! page would cost the guest a page fault, or two if it is read and then written. So before the guest runs,
+//! the VMM copies the pages to be written and makes KVM map all of them.
 //!
-//! Nothing here fails a restore: what the host's kernel does not do ahead, the guest has done by its faults.
+//! Nothing here fails a restore. A page the host's kernel does not prepare is left to the guest's faults.
 //!
-//! Tried without gain: copying a large page as a whole where a guest writes to 192 of its pages and more (the
-//! kernel zeroes it first), and mapping ahead all pages that guests only read (most are never read).
+//! Tried without gain: copying a whole large page if a guest writes to at least 192 of its pages (the kernel
+//! zeroes it first), and mapping in advance all pages that guests only read (most are never read).
 
 use std::os::fd::AsRawFd as _;
 
@@ -25,7 +25,7 @@ mod ioctl {
     nix::ioctl_readwrite!(pre_fault, 0xae, 0xd5, super::kvm_pre_fault_memory);
 }
 
-/// Whether all of the pages are in RAM of so many bytes.
+/// Returns true if all of the pages are in RAM of so many bytes.
 pub(crate) fn fit(runs: &[PageRun], ram_bytes: u64) -> bool {
     runs.iter().all(|run| (u64::from(run.first) + u64::from(run.count)) * PAGE <= ram_bytes)
 }
@@ -38,7 +38,7 @@ pub(crate) fn copy(memory: &GuestMemoryMmap, runs: &[PageRun], userfault: Option
             if many.make(part.region, part.offset, part.bytes).is_ok() {
                 continue;
             }
-            // A fault in a registered view fails, so that the views are let go before the rest is done by faults.
+            // A fault in a registered view fails. So the views are released before faults do the rest.
             copies = None;
         }
         let start = address_of(part.region, part.offset, part.bytes);
@@ -51,20 +51,20 @@ pub(crate) fn copy(memory: &GuestMemoryMmap, runs: &[PageRun], userfault: Option
     }
 }
 
-/// Has KVM map the pages, as they are in this process. The vCPU has its state, and has not run yet.
+/// Makes KVM map the pages, as they are in this process. The vCPU has its state, and has not run yet.
 pub(crate) fn map(vcpu: &VcpuFd, memory: &GuestMemoryMmap, runs: &[PageRun]) {
     for part in parts(memory, runs) {
         let GuestAddress(base) = part.region.start_addr();
         let mut range =
             kvm_pre_fault_memory { gpa: base + part.offset, size: part.bytes, ..Default::default() };
-        // SAFETY: the ioctl reads and writes the structure that it gets, and no other memory of this process.
+        // SAFETY: the ioctl reads and writes the given structure, and no other memory of this process.
         if unsafe { ioctl::pre_fault(vcpu.as_raw_fd(), &raw mut range) }.is_err() {
             return;
         }
     }
 }
 
-/// A part of a run that lies in one region.
+/// A run's part in one region.
 #[derive(Debug)]
 struct Part<'a> {
     region: &'a GuestRegionMmap,
@@ -72,7 +72,7 @@ struct Part<'a> {
     bytes: u64,
 }
 
-/// The runs' parts. Parts of RAM follow each other in a template's file.
+/// Splits the runs into parts. A template's file has the parts of RAM one after the other.
 fn parts<'a>(memory: &'a GuestMemoryMmap, runs: &'a [PageRun]) -> impl Iterator<Item = Part<'a>> {
     runs.iter().flat_map(move |run| {
         let from = u64::from(run.first) * PAGE;

@@ -1,12 +1,12 @@
-//! An image's files, mapped side by side into one range of this process. Owns the checks of their places; never reads the
-//! files.
+//! An image's files, mapped side by side into one range of this process. Owns the checks of their places;
+//! never reads the files.
 //!
 //! ```text
 //!  offset of a part    ├ file 1 ┤  zeros  ├ file 2 ┤├ file 3 ┤ zeros │
 //!                      0                                             next multiple of 2 MiB
 //! ```
-//! The range is reserved first, as memory that is zeros and can only be read, and each file is then mapped over its place.
-//! The files themselves are closed: the mapping keeps what it needs.
+//! The range is reserved first, as read-only memory of zeros. Each file is then mapped over its place. The
+//! files themselves are closed, because the mapping holds its own references.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -39,10 +39,10 @@ pub enum ImageMapError {
     Map(#[from] vm_memory::mmap::MmapRegionError),
 }
 
-/// Bytes of the pages that files are mapped in.
+/// Bytes of a page. Files are mapped in whole pages.
 const PAGE: u64 = 4096;
 
-/// An image that is one file, all of which is mapped.
+/// Returns an image of one whole file.
 pub(crate) fn whole(file: File) -> Result<Vec<ImagePart<File>>, ImageMapError> {
     let length = file.metadata().map_err(ImageMapError::Metadata)?.len();
     if length == 0 || !length.is_multiple_of(LARGE_PAGE) {
@@ -51,7 +51,8 @@ pub(crate) fn whole(file: File) -> Result<Vec<ImagePart<File>>, ImageMapError> {
     Ok(vec![ImagePart { file, offset: 0, length }])
 }
 
-/// Checks that the parts are in order, do not overlap, and are in their files. Returns the bytes of all, a multiple of 2 MiB.
+/// Checks the parts: they must be in order, not overlap, and lie within their files. Returns the length of
+/// the whole image in bytes, a multiple of 2 MiB.
 pub(crate) fn check(parts: &[ImagePart<File>]) -> Result<u64, ImageMapError> {
     if parts.is_empty() || parts.len() > PARTS_MAX {
         return Err(ImageMapError::Parts { count: parts.len() });
@@ -74,7 +75,7 @@ pub(crate) fn check(parts: &[ImagePart<File>]) -> Result<u64, ImageMapError> {
     end.checked_next_multiple_of(LARGE_PAGE).ok_or(ImageMapError::Size { bytes: end })
 }
 
-/// Maps parts that were checked into a range of `length` bytes.
+/// Maps checked parts into a range of `length` bytes.
 pub(crate) fn map(parts: &[ImagePart<File>], length: u64) -> Result<MmapRegion, ImageMapError> {
     let size = |bytes: u64| usize::try_from(bytes).map_err(|_| ImageMapError::Size { bytes });
     let flags = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | libc::MAP_NORESERVE;
@@ -85,8 +86,8 @@ pub(crate) fn map(parts: &[ImagePart<File>], length: u64) -> Result<MmapRegion, 
         let place = NonZeroUsize::new(range.as_ptr().addr() + size(*offset)?);
         let count = NonZeroUsize::new(size(*bytes)?).ok_or(ImageMapError::Size { bytes: *bytes })?;
         let flags = MapFlags::MAP_SHARED | MapFlags::MAP_FIXED | MapFlags::MAP_NORESERVE;
-        // SAFETY: the place lies in the range that was reserved above, which nobody else knows yet and which is unmapped as
-        // a whole; nothing but the reservation is replaced.
+        // SAFETY: the place lies in the range reserved above. No other code knows this range yet, and it is
+        // unmapped as a whole; nothing but the reservation is replaced.
         unsafe { mmap(place, count, ProtFlags::PROT_READ, flags, file, 0) }
             .map_err(|source| ImageMapError::MapPart { number, source })?;
     }
@@ -119,7 +120,7 @@ mod tests {
     fn files_are_at_their_places_and_zeros_between_them() {
         let parts = vec![
             part(0, 4096, file(4096, b"first")),
-            // No more than a part of the file.
+            // Only a part of the file.
             part(8192, 8192, file(FOUR, b"second")),
             part(FOUR, 4096, file(8192, b"third")),
         ];

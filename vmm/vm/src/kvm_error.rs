@@ -1,4 +1,4 @@
-//! An error of KVM, with the step at which it came.
+//! An error of KVM, with the failed step.
 
 /// KVM refused a step of making a VM.
 #[derive(Debug, thiserror::Error)]

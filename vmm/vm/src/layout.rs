@@ -1,4 +1,4 @@
-//! The map of guest-physical memory. This module has addresses only; each module that uses one writes there.
+//! The map of guest-physical memory. This module has addresses only; each module writes to its own.
 //!
 //! ```text
 //!          0 ┌────────────────────────────┐
@@ -11,7 +11,7 @@
 //! 0xfec00000 │ I/O APIC    0xfee00000 local APIC (both in KVM)
 //! 0xfffbc000 │ KVM's identity map page and TSS (Intel)
 //!      4 GiB ├────────────────────────────┤ RAM beyond 3 GiB
-//!  next 2 GiB├────────────────────────────┤ room for memory that is plugged, 128 MiB blocks
+//!  next 2 GiB├────────────────────────────┤ room for plugged memory, 128 MiB blocks
 //!  next GiB  ├────────────────────────────┤ pmem windows, 2 MiB aligned, up to the CPU's limit
 //!            └────────────────────────────┘
 //! ```
@@ -44,20 +44,20 @@ pub(crate) const MMIO_GAP_END: u64 = 4 << 30;
 pub(crate) const SLOTS: u64 = 0xd000_0000;
 /// Bytes between two slots' registers.
 pub(crate) const SLOT_STRIDE: u64 = 0x1000;
-/// I/O port at which slot 0's queues are notified. The guest kernel's driver finds that of another slot by its registers' address
-/// (guest-image/kernel/build.sh).
+/// I/O port for notifying slot 0's queues. The guest kernel's driver finds another slot's port by its
+/// registers' address (guest-image/kernel/build.sh).
 pub(crate) const DOORBELLS: u16 = 0x6000;
 /// Ports between two slots' doorbells: a doorbell takes 32 bits.
 pub(crate) const DOORBELL_STRIDE: u16 = 4;
-/// The I/O APIC that KVM emulates.
+/// KVM's emulated I/O APIC.
 pub(crate) const IO_APIC: u32 = 0xfec0_0000;
-/// The local APICs that KVM emulates.
+/// KVM's emulated local APICs.
 pub(crate) const LOCAL_APIC: u32 = 0xfee0_0000;
 /// One page for KVM's identity map, below the TSS (KVM_SET_IDENTITY_MAP_ADDR).
 pub(crate) const IDENTITY_MAP: u64 = 0xfffb_c000;
 /// Three pages for KVM's real-mode TSS (KVM_SET_TSS_ADDR).
 pub(crate) const TSS: usize = 0xfffb_d000;
-/// Alignment of pmem windows and of RAM: what a guest page table maps with one entry.
+/// Alignment of pmem windows and of RAM: the size of one entry of a guest page table.
 pub(crate) const LARGE_PAGE: u64 = 2 << 20;
 
 /// Address of a slot's registers.
@@ -70,7 +70,7 @@ pub(crate) fn doorbell(slot: u8) -> u16 {
     DOORBELLS + u16::from(slot) * DOORBELL_STRIDE
 }
 
-/// Where pmem windows begin above memory that ends at `top`: the next GiB, at least 4 GiB.
+/// Returns the first address of pmem windows above memory ending at `top`: the next GiB, at least 4 GiB.
 pub(crate) fn pmem_base(top: u64) -> u64 {
     top.max(MMIO_GAP_END).next_multiple_of(1 << 30)
 }

@@ -1,8 +1,8 @@
-//! The VM: KVM, vCPUs, guest memory, the boot protocol and the slot table that devices fill.
+//! The VM: KVM, vCPUs, guest memory, the boot protocol and the table of device slots.
 //!
-//! Start at [`Vm`], which is built from a [`VmConfig`], resumed, plugged, and stopped with a
-//! [`proto_vmm::StopReport`]. `layout` has the map of guest memory, `vcpu` the threads, `bus` the slots and
-//! ports that they reach. This crate opens nothing by path and talks to no daemon.
+//! Start at [`Vm`]: it is built from a [`VmConfig`], resumed, plugged, and stopped with a
+//! [`proto_vmm::StopReport`]. `layout` has the map of guest memory, `vcpu` the threads, `bus` their slots and
+//! ports. This crate opens nothing by path and talks to no daemon.
 
 mod blank_vm;
 mod boot;

@@ -1,7 +1,7 @@
-//! Guest memory: anonymous memory in large pages where the host has them, or what `saved_memory.rs` makes of a template's
-//! file. RAM is given to KVM as one or two memory slots. The room that the VM may grow into is address space only, which nobody can read or write and which a
-//! host without overcommitment does not count, until `memory_hotplug.rs` gives parts of it. This module never
-//! touches the memory's content.
+//! Guest memory: anonymous memory, in large pages if the host has them, or a template's file, mapped by
+//! `saved_memory.rs`. KVM gets RAM as one or two memory slots. The room for growth is address space only. It
+//! cannot be read or written, and a host without overcommitment does not count it, until `memory_hotplug.rs`
+//! opens parts of it. This module never touches the memory's content.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use vmm_devices::virtio::{GuestMemory, MemoryPartError};
 
 use crate::layout::{LARGE_PAGE, MMIO_GAP, MMIO_GAP_END};
 
-/// Least RAM that a guest is given, in bytes: a kernel of 16 MiB at 16 MiB.
+/// Least RAM of a guest, in bytes: a kernel of 16 MiB at 16 MiB.
 pub const RAM_MIN: u64 = 32 << 20;
 
 /// KVM memory slots used by RAM; pmem windows follow.
@@ -32,15 +32,15 @@ pub enum MemoryError {
     Max { bytes: u64, max: u64 },
     #[error("cannot map guest memory")]
     Map(#[from] vm_memory::mmap::FromRangesError),
-    #[error("cannot map the room that the VM may grow into, or memory that was saved")]
+    #[error("cannot map the room for the VM's growth, or saved memory")]
     Room(#[from] vm_memory::mmap::MmapRegionError),
     #[error("cannot read the size of saved memory")]
     Saved(#[source] std::io::Error),
     #[error("saved memory of {has} bytes, and {bytes} are asked for")]
     SavedSize { has: u64, bytes: u64 },
-    #[error("saved memory that is not sealed, so that it may change")]
+    #[error("the saved memory is not sealed against changes")]
     Unsealed,
-    #[error("cannot make room for what saved memory has no data for")]
+    #[error("cannot map anonymous memory over a hole in saved memory")]
     Hole(#[source] nix::Error),
     #[error(transparent)]
     Part(#[from] MemoryPartError),
@@ -64,9 +64,9 @@ pub(crate) fn check_size(bytes: u64) -> Result<(), MemoryError> {
     if possible { Ok(()) } else { Err(MemoryError::Size { bytes }) }
 }
 
-/// Most memory that a VM with `bytes` at boot is built for, where `asked` is wanted and the processor cannot reach
-/// `limit`. Half of what it reaches is kept for images: a host that addresses little more than its own memory would
-/// start no VM else. Memory at boot is not cut.
+/// Returns the maximum memory of a VM with `bytes` at boot, if the caller asks for `asked` and the processor
+/// cannot reach `limit`. Half of the processor's range is kept for images: otherwise a host with few
+/// addresses beyond its own memory could start no VM. Memory at boot is not cut.
 pub(crate) fn most(bytes: u64, asked: u64, limit: u64) -> Result<u64, MemoryError> {
     if asked < bytes || !asked.is_multiple_of(LARGE_PAGE) {
         return Err(MemoryError::Max { bytes, max: asked });
@@ -74,7 +74,7 @@ pub(crate) fn most(bytes: u64, asked: u64, limit: u64) -> Result<u64, MemoryErro
     Ok(asked.min(MEMORY_BYTES_MAX).min(limit / 2).max(bytes))
 }
 
-/// Makes the room that RAM of `bytes` may grow into, up to `max` in all. Nothing in it can be touched yet.
+/// Makes the room for RAM of `bytes` to grow in, up to `max` in total. None of it is accessible yet.
 pub(crate) fn make_room(bytes: u64, max: u64) -> Result<Option<Arc<GuestRegionMmap>>, MemoryError> {
     let Some((base, length)) = room(bytes, max) else { return Ok(None) };
     let flags = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | libc::MAP_NORESERVE;
@@ -84,15 +84,17 @@ pub(crate) fn make_room(bytes: u64, max: u64) -> Result<Option<Arc<GuestRegionMm
     Ok(Some(Arc::new(region)))
 }
 
-/// Makes a part of the room memory.
+/// Turns a part of the room into memory.
 pub(crate) fn open_room(room: &GuestRegionMmap, offset: u64, length: u64) -> Result<(), MemoryError> {
     let start = address_of(room, offset, length);
-    // SAFETY: the range lies in the room's own mapping, and what could be done with it before still can.
+    // SAFETY: the range lies in the room's own mapping, and everything possible with it before stays
+    // possible.
     unsafe { mprotect(start, size(length), ProtFlags::PROT_READ | ProtFlags::PROT_WRITE) }
         .map_err(|source| MemoryError::Open { bytes: length, source })
 }
 
-/// The address in this process of a part of a region, which lies in the region's mapping as a whole.
+/// Returns the address in this process of a part of a region. The whole part must lie in the region's
+/// mapping.
 pub(crate) fn address_of(region: &GuestRegionMmap, offset: u64, length: u64) -> NonNull<c_void> {
     let inside = offset.checked_add(length).is_some_and(|end| end <= region.len());
     assert!(inside, "the part lies in the region");
@@ -103,21 +105,21 @@ pub(crate) fn size(bytes: u64) -> usize {
     usize::try_from(bytes).expect("usize has 64 bits")
 }
 
-/// Bytes in which Linux adds memory to itself: 2 GiB where there are 64 GiB or more (`probe_memory_block_size`,
-/// arch/x86/mm/init_64.c).
+/// Returns the bytes of a memory block in Linux: 2 GiB with 64 GiB of memory or more
+/// (`probe_memory_block_size`, arch/x86/mm/init_64.c).
 pub(crate) fn block(ram_bytes: u64) -> u64 {
     if ram_bytes < 64 << 30 { 128 << 20 } else { 2 << 30 }
 }
 
-/// (guest base, length) of the region that RAM of `bytes` may grow into, up to `max` in all: above RAM, and
-/// whole blocks, since the guest can use no others.
+/// Returns (guest base, length) of the region for RAM of `bytes` to grow in, up to `max` in total. It lies
+/// above RAM and has whole blocks, because the guest can use no others.
 pub(crate) fn room(bytes: u64, max: u64) -> Option<(u64, u64)> {
     let length = max.saturating_sub(bytes).next_multiple_of(block(bytes));
     (length > 0).then(|| (ram_top(bytes).max(MMIO_GAP_END).next_multiple_of(2 << 30), length))
 }
 
-/// Asks for 2 MiB pages in a part of a region: a guest's boot touches thousands of small ones, and each is an exit and a fault.
-/// A host that has none (`transparent_hugepage=never`) goes on with small ones.
+/// Asks for 2 MiB pages in a part of a region. A guest's boot touches thousands of small ones, and each is an
+/// exit and a fault. A host without large pages (`transparent_hugepage=never`) continues with small ones.
 pub(crate) fn prefer_large_pages(region: &GuestRegionMmap, offset: u64, length: u64) {
     let start = address_of(region, offset, length);
     // SAFETY: the range lies in the region's own mapping; the advice changes no content.
@@ -139,7 +141,7 @@ pub(crate) fn ram_top(bytes: u64) -> u64 {
     ranges(bytes).last().map_or(0, |(base, length)| base + length)
 }
 
-/// First address above all that is memory, now or once it has grown from `bytes` to `max`.
+/// Returns the first address above all memory, including the growth from `bytes` to `max`.
 pub(crate) fn top(bytes: u64, max: u64) -> u64 {
     room(bytes, max).map_or(ram_top(bytes), |(base, length)| base + length)
 }
@@ -207,8 +209,8 @@ mod tests {
         }
     }
 
-    /// Whether this process may read and write at the offset into the room: what a host counts that does not
-    /// overcommit.
+    /// Returns true if this process may read and write at the offset into the room. A host without
+    /// overcommitment counts such memory.
     fn is_open(room: &GuestRegionMmap, offset: u64) -> bool {
         let address = room.as_ptr() as u64 + offset;
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();

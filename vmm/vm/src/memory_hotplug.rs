@@ -1,8 +1,8 @@
-//! Memory hotplug: a region of the guest's address space above RAM, of which a running guest gets as much as
-//! was asked for, through the memory device. This module never touches the memory's content.
+//! Memory hotplug: a region of the guest's address space above RAM. A running guest gets the requested amount
+//! of it through the memory device. This module never touches the memory's content.
 //!
-//! KVM gets the room in pieces, as far as the guest may use it: memory that was never offered does not
-//! exist for the guest, nor for its devices.
+//! KVM gets the room in pieces, only as far as the guest may use it. Memory not yet offered does not exist
+//! for the guest, nor for its devices.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use vmm_devices::virtio::mem::{BLOCK_BYTES, Mem, MemHandle};
 use crate::memory;
 use crate::register_pages;
 
-/// First KVM memory slot for pieces: behind all others.
+/// First KVM memory slot for pieces, after all others.
 const KVM_SLOT_FIRST: u32 = register_pages::KVM_SLOT + 1;
 
 /// The VM's memory cannot be made this large or small.
@@ -32,13 +32,13 @@ pub enum ResizeError {
     Event(#[source] nix::Error),
 }
 
-/// The region and what is offered of it.
+/// The region and the offered part of it.
 #[derive(Debug)]
 pub(crate) struct MemoryHotplug {
     boot_bytes: u64,
     max_bytes: u64,
     room: Option<Arc<GuestRegionMmap>>,
-    /// Bytes from the base, and pieces, that KVM has.
+    /// Bytes from the base, and pieces, given to KVM.
     given: u64,
     pieces: u32,
     settled: Arc<EventFd>,
@@ -46,7 +46,7 @@ pub(crate) struct MemoryHotplug {
 }
 
 impl MemoryHotplug {
-    /// For a VM of `boot_bytes` that may grow to `max_bytes`, into `room`.
+    /// For a VM of `boot_bytes` with a maximum of `max_bytes`, growing into `room`.
     pub(crate) fn new(
         boot_bytes: u64,
         max_bytes: u64,
@@ -62,17 +62,17 @@ impl MemoryHotplug {
         self.boot_bytes
     }
 
-    /// Most memory that the VM is built for, in bytes.
+    /// Maximum memory of the VM, in bytes.
     pub(crate) fn max_bytes(&self) -> u64 {
         self.max_bytes
     }
 
-    /// Readable once the guest has what was last offered.
+    /// Readable once the guest has completed the last offer.
     pub(crate) fn settled(&self) -> &EventFd {
         &self.settled
     }
 
-    /// Offers memory of `bytes` in all. Gives a device to plug, the first time that there is more than at boot.
+    /// Offers `bytes` of memory in total. Returns a device to plug at the first offer above the size at boot.
     pub(crate) fn offer(
         &mut self,
         vm: &VmFd,
@@ -95,11 +95,11 @@ impl MemoryHotplug {
             }
             _ => None,
         };
-        // What the last offer came to is no news any more.
+        // The result of the last offer is out of date.
         let _ = self.settled.read();
         match &self.handle {
             Some(handle) => handle.request(requested, usable),
-            // Nothing was ever plugged, and nothing is wanted.
+            // Nothing was ever plugged, and nothing is requested.
             None => drop(self.settled.write(1)),
         }
         Ok(device)
@@ -110,7 +110,8 @@ impl MemoryHotplug {
         self.handle = None;
     }
 
-    /// Gives KVM the room up to `usable`. KVM keeps all that it was given before: the guest may still use that.
+    /// Gives KVM the room up to `usable`. KVM keeps everything given before, because the guest may still use
+    /// it.
     fn give(&mut self, vm: &VmFd, usable: u64) -> Result<(), ResizeError> {
         let Some(room) = self.room.as_ref().filter(|_| usable > self.given) else { return Ok(()) };
         let (base, length) = (room.start_addr().0 + self.given, usable - self.given);

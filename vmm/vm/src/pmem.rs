@@ -1,6 +1,6 @@
-//! Windows in guest-physical memory through which the guest reads image files: a read-only mapping of the files in this
-//! process (`image_map.rs`), a read-only memory slot in KVM, and a part of the memory that devices may read. This module
-//! never reads the files itself.
+//! Windows in guest-physical memory for the guest to read image files: a read-only mapping of the files in
+//! this process (`image_map.rs`), a read-only memory slot in KVM, and a part of the memory readable by
+//! devices. This module never reads the files itself.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -22,7 +22,7 @@ pub enum PmemError {
     #[error(transparent)]
     Files(#[from] ImageMapError),
     #[error(
-        "no room for an image of {bytes} bytes, beside those that are there, between {base:#x} and the processor's limit {limit:#x}"
+        "no room for an image of {bytes} bytes beside the others, between {base:#x} and the processor's limit {limit:#x}"
     )]
     NoRoom { bytes: u64, base: u64, limit: u64 },
     #[error(transparent)]
@@ -35,9 +35,9 @@ pub enum PmemError {
 #[derive(Debug)]
 pub(crate) struct PmemWindows {
     base: u64,
-    /// First address that the guest's processor cannot reach.
+    /// First address beyond the guest processor's reach.
     limit: u64,
-    /// Devices read the windows through it.
+    /// The devices' memory. They read the windows through it.
     memory: GuestMemory,
     open: BTreeMap<Slot, Window>,
 }
@@ -46,17 +46,18 @@ pub(crate) struct PmemWindows {
 struct Window {
     base: u64,
     length: u64,
-    /// Kept for KVM, which reads through it.
+    /// Kept for KVM, because KVM reads through it.
     _mapping: Arc<GuestRegionMmap>,
 }
 
 impl PmemWindows {
-    /// No windows yet, all to lie in `base..limit`, where `memory` has nothing.
+    /// No windows yet. All will lie in `base..limit`, where `memory` has nothing.
     pub(crate) fn new(base: u64, limit: u64, memory: GuestMemory) -> PmemWindows {
         PmemWindows { base, limit, memory, open: BTreeMap::new() }
     }
 
-    /// Opens one window for all files of an image in `slot`, which has none; gives its guest base and its length in bytes.
+    /// Opens one window for all files of an image in `slot`. The slot must have none yet. Returns the
+    /// window's guest base and its length in bytes.
     pub(crate) fn open(
         &mut self,
         vm: &VmFd,
@@ -71,14 +72,14 @@ impl PmemWindows {
         register(vm, slot, base, length, mapping.as_ptr() as u64)?;
         self.open.insert(slot, Window { base, length, _mapping: mapping.clone() });
         if let Err(error) = self.memory.add_image(mapping) {
-            // The window is there no longer for the guest than for its devices.
+            // The guest's window must not stay longer than the devices'.
             self.close(vm, slot)?;
             return Err(error.into());
         }
         Ok((base, length))
     }
 
-    /// Bytes of the window of `slot`; 0 where it has none.
+    /// Returns the bytes of the window of `slot`, or 0 without a window.
     pub(crate) fn length(&self, slot: Slot) -> u64 {
         self.open.get(&slot).map_or(0, |window| window.length)
     }
@@ -93,7 +94,7 @@ impl PmemWindows {
         Ok(())
     }
 
-    /// The lowest free place of `length` bytes.
+    /// Returns the lowest free place of `length` bytes.
     fn place(&self, length: u64) -> Result<u64, PmemError> {
         let mut taken: Vec<(u64, u64)> = self.open.values().map(|w| (w.base, w.length)).collect();
         taken.sort_unstable();

@@ -1,6 +1,6 @@
-//! The registers of all slots as memory that the guest may read: one mapping, a page for each slot, and one read-only memory
-//! slot in KVM. A write there leaves the guest as any access to a device does, or reaches an ioeventfd. The transports write the
-//! pages; this module only makes them.
+//! The registers of all slots as guest-readable memory: one mapping, a page for each slot, and one read-only
+//! memory slot in KVM. A write there exits the guest like any device access, or reaches an ioeventfd. The
+//! transports write the pages; this module only makes them.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use vmm_devices::virtio::mmio::RegisterPage;
 use crate::layout::{SLOT_STRIDE, SLOTS};
 use crate::memory::KVM_SLOTS_RAM;
 
-/// KVM's memory slot of the pages, behind RAM's and one for each slot of the table.
+/// KVM's memory slot of the pages, after RAM's slots and one for each slot of the table.
 pub(crate) const KVM_SLOT: u32 = KVM_SLOTS_RAM + Slot::COUNT as u32;
 
 /// The pages could not be made.
@@ -42,8 +42,8 @@ impl RegisterPages {
             memory_size: bytes,
             userspace_addr: mapping.as_ptr() as u64,
         };
-        // SAFETY: the mapping covers exactly this range. No vCPU runs before the transports keep it, and these the `Vm`, which drops
-        // its vCPUs first.
+        // SAFETY: the mapping covers exactly this range. No vCPU runs before the transports keep it. The `Vm`
+        // keeps the transports, and drops its vCPUs first.
         unsafe { vm.set_user_memory_region(region) }.map_err(RegisterPagesError::Register)?;
         Ok(RegisterPages(Arc::new(mapping)))
     }

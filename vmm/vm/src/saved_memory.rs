@@ -1,6 +1,7 @@
-//! RAM with the content of a template's file: a private view of it where it has data, and anonymous memory in large pages where it has
-//! none, as RAM has that a VM boots with. In a view of a hole, the kernel would put a page of zeros into the file for each page that
-//! the guest touches, which stays there for good, and then copy it. The file is never changed.
+//! RAM with the content of a template's file. Where the file has data, it is a private view of the file.
+//! Where it has none, it is anonymous memory in large pages, like RAM at boot. In a view of a hole, the
+//! kernel would put a page of zeros into the file for each page the guest touches, for good, and then copy
+//! it. The file is never changed.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -17,9 +18,9 @@ use vmm_devices::virtio::GuestMemory;
 use crate::layout::LARGE_PAGE;
 use crate::memory::{MemoryError, address_of, check_size, prefer_large_pages, ranges, size};
 
-/// Makes RAM of `bytes` with the content of `file`, in which the parts of RAM follow each other. Pages come from the file until
-/// the guest writes to them, and the file never changes: it must be sealed, since one that shrank would end the process, and
-/// one that another process writes to would change the guest under its hands.
+/// Makes RAM of `bytes` with the content of `file`. The file has the parts of RAM one after the other. Pages
+/// come from the file until the guest writes to them, and the file never changes. It must be sealed: if it
+/// shrank, this process would end, and another process's writes would change the guest's memory.
 pub(crate) fn map(file: File, bytes: u64) -> Result<GuestMemory, MemoryError> {
     check_size(bytes)?;
     let has = file.metadata().map_err(MemoryError::Saved)?.len();
@@ -45,15 +46,15 @@ pub(crate) fn map(file: File, bytes: u64) -> Result<GuestMemory, MemoryError> {
     Ok(GuestMemory::new(ram)?)
 }
 
-/// Puts anonymous memory over those large pages of the region, which shows `file` from `offset` on, that the file has no data for.
-/// Smaller holes stay: a mapping for each would be hundreds.
+/// Puts anonymous memory over the region's large pages without data in the file. The region shows `file` from
+/// `offset` on. Smaller holes stay, because a mapping for each would mean hundreds.
 fn fill_holes(region: &GuestRegionMmap, file: &File, offset: u64) -> nix::Result<()> {
     let end = offset + region.len();
     let seek = |from: u64, whence| {
         let from = i64::try_from(from).map_err(|_| Errno::EOVERFLOW)?;
         match lseek(file.as_fd(), from, whence) {
             Ok(found) => Ok(u64::try_from(found).unwrap_or(end).min(end)),
-            // Nothing but a hole is left.
+            // Only a hole is left.
             Err(Errno::ENXIO) => Ok(end),
             Err(error) => Err(error),
         }
@@ -76,7 +77,8 @@ fn fill(region: &GuestRegionMmap, offset: u64, bytes: u64) -> nix::Result<()> {
     let start = address_of(region, offset, bytes);
     let flags = MapFlags::MAP_PRIVATE | MapFlags::MAP_NORESERVE | MapFlags::MAP_FIXED;
     let protection = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-    // SAFETY: the range lies in the region's own mapping, which nobody has used yet, and goes with it.
+    // SAFETY: the range lies in the region's own mapping, not yet used by any code, and the new mapping goes
+    // when the region's does.
     unsafe { mmap_anonymous(Some(start.addr()), length, protection, flags) }?;
     prefer_large_pages(region, offset, bytes);
     Ok(())
@@ -130,7 +132,7 @@ mod tests {
         assert!(map(saved(RAM_MIN, all), RAM_MIN).is_ok());
     }
 
-    /// A file on a file system, which has no seals.
+    /// A file on a file system without seals.
     fn tempfile_like() -> File {
         let path = std::env::temp_dir().join(format!("podvisor-saved-{}", std::process::id()));
         let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();

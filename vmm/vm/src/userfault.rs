@@ -1,7 +1,8 @@
-//! Copies pages of a file into private views of it, as a process's own, many in one call (userfaultfd(2)). A page takes half of what
-//! the fault takes by which the kernel would copy it.
+//! Copies pages of a file into private views of it, many in one call (userfaultfd(2)). The copies belong to
+//! the process. A page takes half the time of a fault with the kernel's own copy.
 //!
-//! Nobody waits for faults here: the views are registered for as long as [`Copies`] is there, and nothing else may touch them until then.
+//! No thread handles faults here. The views are registered as long as [`Copies`] exists, and nothing else may
+//! touch them until then.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
@@ -13,17 +14,17 @@ use vm_memory::{
 
 use crate::memory::{address_of, size};
 
-/// `UFFD_USER_MODE_ONLY`: faults of the kernel are none of ours, and so the call needs no privilege (Linux 5.11).
+/// `UFFD_USER_MODE_ONLY`: we do not handle the kernel's faults, so the call needs no privilege (Linux 5.11).
 const USER_MODE_ONLY: libc::c_int = 1;
 
-/// `UFFD_API`, the one version that there is.
+/// `UFFD_API`, the only version.
 const API: u64 = 0xaa;
 
 /// `UFFDIO_REGISTER_MODE_MISSING` and `UFFDIO_COPY_MODE_DONTWAKE`.
 const MODE_MISSING: u64 = 1;
 const MODE_DONTWAKE: u64 = 1;
 
-/// The requests and what they read and write, of `include/uapi/linux/userfaultfd.h`.
+/// The requests and their structures, from `include/uapi/linux/userfaultfd.h`.
 mod ioctl {
     #[repr(C)]
     #[derive(Debug, Default)]
@@ -62,7 +63,7 @@ mod ioctl {
 pub struct Userfault(OwnedFd);
 
 impl Userfault {
-    /// Opens it.
+    /// Opens the userfaultfd.
     ///
     /// # Errors
     /// The kernel has none, or is older than Linux 5.11.
@@ -70,25 +71,25 @@ impl Userfault {
         // SAFETY: the call takes no memory of this process.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
         let fd = i32::try_from(Errno::result(fd)?).map_err(io::Error::other)?;
-        // SAFETY: the descriptor is new, and nobody else's.
+        // SAFETY: the descriptor is new, and has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let mut api = ioctl::Api { api: API, ..Default::default() };
-        // SAFETY: the ioctl reads and writes the structure that it gets, and no other memory of this process.
+        // SAFETY: the ioctl reads and writes the given structure, and no other memory of this process.
         unsafe { ioctl::api(fd.as_raw_fd(), &raw mut api) }?;
         Ok(Userfault(fd))
     }
 }
 
-/// Private views of files, which get copies of the files' pages.
+/// Private views of files, to be filled with copies of the files' pages.
 #[derive(Debug)]
 pub(crate) struct Copies {
     userfault: Userfault,
-    /// Each view, as it begins in the guest, and all that it may show.
+    /// Each view's guest address, and a second view of its whole content.
     sources: Vec<(vm_memory::GuestAddress, MmapRegion)>,
 }
 
 impl Copies {
-    /// Begins with those regions that are views of files.
+    /// Begins with the regions backed by files.
     pub(crate) fn begin(userfault: Userfault, memory: &GuestMemoryMmap) -> io::Result<Copies> {
         let mut copies = Copies { userfault, sources: Vec::new() };
         for region in memory.iter() {
@@ -102,12 +103,12 @@ impl Copies {
     fn register(&self, region: &GuestRegionMmap) -> nix::Result<()> {
         let start = address_of(region, 0, region.len()).addr().get() as u64;
         let mut range = ioctl::Register { start, len: region.len(), mode: MODE_MISSING, ioctls: 0 };
-        // SAFETY: the ioctl reads and writes the structure that it gets, and changes no memory.
+        // SAFETY: the ioctl reads and writes the given structure, and changes no memory.
         unsafe { ioctl::register(self.userfault.0.as_raw_fd(), &raw mut range) }?;
         Ok(())
     }
 
-    /// Makes copies of the pages in this part of a region, none of which is there yet.
+    /// Copies the pages of this part of a region. None of them may exist yet.
     pub(crate) fn make(&self, region: &GuestRegionMmap, offset: u64, bytes: u64) -> io::Result<()> {
         let source = self.sources.iter().find(|(start, _)| *start == region.start_addr());
         let (_, source) = source.ok_or(io::ErrorKind::NotFound)?;
@@ -118,14 +119,14 @@ impl Copies {
             mode: MODE_DONTWAKE,
             copied: 0,
         };
-        // SAFETY: the source shows the same part of the file as the region, and is as long, so that what the kernel puts there, where
-        // nothing is yet, is what a fault would have put there.
+        // SAFETY: the source shows the same part of the file as the region, and is as long. So the kernel
+        // puts there, where nothing is yet, exactly the content a fault would have put there.
         unsafe { ioctl::copy(self.userfault.0.as_raw_fd(), &raw mut copy) }?;
         Ok(())
     }
 }
 
-/// A second view of the file, which is only read.
+/// Returns a second, read-only view of the file.
 fn source(file: &FileOffset, bytes: u64) -> io::Result<MmapRegion> {
     let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
     MmapRegion::build(Some(file.clone()), size(bytes), libc::PROT_READ, flags).map_err(io::Error::other)
@@ -144,7 +145,7 @@ mod tests {
     const PAGE: u64 = 4096;
     const PAGES: u64 = 8;
 
-    /// A view of a file whose pages have their numbers in them, at this address of the guest, and copies that may be made in it.
+    /// A view of a file, with each page containing its number, at this guest address, and the copies for it.
     fn view(start: u64) -> Option<(File, GuestMemoryMmap, Copies)> {
         let file = File::from(memfd_create(c"ram", MFdFlags::MFD_CLOEXEC).unwrap());
         for page in 0..=PAGES {

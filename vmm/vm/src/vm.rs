@@ -35,7 +35,7 @@ use crate::pmem::PmemWindows;
 use crate::snapshot::{VcpuSnapshotError, VmSnapshotError};
 use crate::vcpu::{Vcpu, VcpuContext, VcpuEnd, VcpuError};
 
-/// Most vCPUs: what the guest kernel is built for (CONFIG_NR_CPUS).
+/// Most vCPUs: the guest kernel's limit (CONFIG_NR_CPUS).
 pub const VCPUS_MAX: u8 = 64;
 
 /// IA32_MISC_ENABLE with fast string operations on, as firmware leaves it.
@@ -44,21 +44,22 @@ const MISC_ENABLE: kvm_bindings::kvm_msr_entry =
 
 const EVENT: EfdFlags = EfdFlags::EFD_NONBLOCK.union(EfdFlags::EFD_CLOEXEC);
 
-/// A VM to build, whatever runs in it.
+/// A VM to build, whatever its guest.
 #[derive(Clone)]
 pub struct VmConfig {
-    /// vCPUs that the guest knows of, `1..=VCPUS_MAX`; it brings up one.
+    /// The guest's vCPUs, `1..=VCPUS_MAX`; it brings up one.
     pub vcpus: u8,
-    /// vCPUs that are made before the guest starts, `1..=vcpus`; [`Vm::make_vcpus`] makes others.
+    /// vCPUs made before the guest starts, `1..=vcpus`; [`Vm::make_vcpus`] makes others.
     pub vcpus_at_boot: u8,
     /// RAM in bytes, a multiple of 2 MiB, at least [`RAM_MIN`](crate::RAM_MIN).
     pub memory_bytes: u64,
-    /// Most memory after [`resize`](Vm::resize), a multiple of 2 MiB, at least `memory_bytes`. The VM is built for less
-    /// where it cannot have that much: more than 1 TiB, or than half of what the processor addresses.
+    /// Most memory after [`resize`](Vm::resize), a multiple of 2 MiB, at least `memory_bytes`. The VM is
+    /// built for less if it cannot have that much: at most 1 TiB, and at most half of the processor's address
+    /// range.
     pub memory_max_bytes: u64,
-    /// The parts of the VMM that devices reach besides their files.
+    /// The parts of the VMM used by devices besides their files.
     pub backends: Backends,
-    /// Takes the text that the guest writes to its console.
+    /// Takes the guest's console output.
     pub console: Console,
 }
 
@@ -103,14 +104,14 @@ pub enum VmError {
     Resize(#[from] ResizeError),
 }
 
-/// A VM. Dropping it stops it. Fields are dropped in order: vCPU threads end before the devices, and
-/// those before the memory that both use.
+/// A VM. Dropping it stops it. Fields are dropped in order: vCPU threads end before the devices, and both
+/// before the memory they use.
 pub struct Vm {
     pub(crate) vcpus: Vec<Vcpu>,
-    /// Most vCPUs, and all that further ones are made with.
+    /// Most vCPUs, and the parts for making further ones.
     vcpus_max: u8,
     supported: CpuId,
-    /// MSRs that a saved VM has to keep.
+    /// MSRs to keep in a saved VM.
     pub(crate) msrs: Arc<[u32]>,
     context: VcpuContext,
     pub(crate) bus: Arc<Bus>,
@@ -129,7 +130,7 @@ pub struct Vm {
     pub(crate) memory: GuestMemory,
 }
 
-/// The parts of a VM that has no threads yet.
+/// The parts of a VM before it has threads.
 pub(crate) struct RawVm<'a> {
     pub(crate) vm: &'a VmFd,
     pub(crate) memory: &'a GuestMemoryMmap,
@@ -145,8 +146,8 @@ impl std::fmt::Debug for Vm {
 }
 
 impl Vm {
-    /// Builds the VM and loads `kernel`, an uncompressed ELF file, with `cmdline` added to its command line. No vCPU runs
-    /// yet, no slot is filled.
+    /// Builds the VM and loads `kernel`, an uncompressed ELF file, with `cmdline` added to its command line.
+    /// No vCPU runs yet, no slot is filled.
     pub fn build(blank: BlankVm, config: &VmConfig, kernel: &File, cmdline: &str) -> Result<Vm, VmError> {
         let memory = memory::create(config.memory_bytes)?;
         Vm::assemble(blank, config, memory, |raw| {
@@ -211,11 +212,11 @@ impl Vm {
         })
     }
 
-    /// Makes vCPUs until there are `count`, paused: [`resume`](Self::resume) lets them wait for the guest to bring them up.
-    /// vCPUs that are there stay, also where they are more.
+    /// Makes vCPUs until there are `count`, paused. After [`resume`](Self::resume) they wait for the guest to
+    /// bring them up. Existing vCPUs stay, even if there are more than `count`.
     ///
     /// # Errors
-    /// The guest knows of fewer, or KVM or the host has no room for one. Then there are as many as before.
+    /// The guest knows of fewer, or KVM or the host has no room for one. Then the number is as before.
     pub fn make_vcpus(&mut self, count: u8) -> Result<(), VmError> {
         check_count(count, self.vcpus_max)?;
         let first = u8::try_from(self.vcpus.len()).unwrap_or(VCPUS_MAX);
@@ -225,12 +226,12 @@ impl Vm {
         Ok(())
     }
 
-    /// vCPUs that the guest knows of.
+    /// Returns the number of the guest's vCPUs, made or not.
     pub fn vcpus_max(&self) -> u8 {
         self.vcpus_max
     }
 
-    /// Lets the vCPUs run: first after building, later after [`pause`](Self::pause). vCPUs that run go on.
+    /// Lets the vCPUs run: first after building, later after [`pause`](Self::pause). Running vCPUs continue.
     pub fn resume(&self) -> Result<(), VmError> {
         for vcpu in &self.vcpus {
             vcpu.resume()?;
@@ -258,7 +259,7 @@ impl Vm {
         let made = self.backends.make(&self.vm_fd, &mut self.windows, slot, device)?;
         let plugged = self.bus.slot(slot).plug(made);
         plugged.map_err(|error| {
-            // A window without a device serves nobody; KVM lets go of one it took a moment ago.
+            // A window without a device is useless. KVM lets it go, as it took it only a moment ago.
             let _ = self.windows.close(&self.vm_fd, slot);
             device::failed(slot)(error)
         })?;
@@ -267,8 +268,8 @@ impl Vm {
         Ok(())
     }
 
-    /// Empties a slot that the guest no longer uses. The device's files are closed when this returns, an image's once
-    /// the requests are done that other devices read from it at that moment.
+    /// Empties a slot no longer used by the guest. The device's files are closed when this returns. An
+    /// image's files may be closed later: after other devices' current requests have read from it.
     pub fn unplug(&mut self, slot: Slot) -> Result<(), PlugError> {
         let device = self.bus.slot(slot).unplug().map_err(|_| PlugError::Empty { slot })?;
         drop(device);
@@ -276,13 +277,13 @@ impl Vm {
         self.windows.close(&self.vm_fd, slot).map_err(|source| PlugError::Pmem { slot, source })
     }
 
-    /// The slots that are filled, in the table's order.
+    /// Returns the filled slots, in the table's order.
     pub fn filled_slots(&self) -> Vec<FilledSlot> {
         self.filled.values().copied().collect()
     }
 
-    /// Offers the guest memory of `memory_bytes` in all. The device for it is plugged the first time; the
-    /// guest plugs and unplugs in its own time, and [`resized`](Self::resized) says when.
+    /// Offers the guest `memory_bytes` of memory in total. The device for it is plugged the first time. The
+    /// guest plugs and unplugs in its own time, and [`resized`](Self::resized) reports the end.
     pub fn resize(&mut self, memory_bytes: u64) -> Result<(), ResizeError> {
         let Some(device) = self.memory_hotplug.offer(&self.vm_fd, &self.memory, memory_bytes)? else {
             return Ok(());
@@ -296,12 +297,12 @@ impl Vm {
         Ok(())
     }
 
-    /// Readable once the guest has taken, or given back, all that the last [`resize`](Self::resize) asked.
+    /// Readable once the guest has completed the last [`resize`](Self::resize), growing or shrinking.
     pub fn resized(&self) -> &EventFd {
         self.memory_hotplug.settled()
     }
 
-    /// Readable once a vCPU has ended the VM: then [`stop`](Self::stop) has the reason.
+    /// Readable once a vCPU has ended the VM. Then [`stop`](Self::stop) has the reason.
     pub fn ended(&self) -> &EventFd {
         &self.ended
     }
@@ -316,7 +317,7 @@ impl Vm {
         self.counters.read()
     }
 
-    /// Returns what the devices have counted so far.
+    /// Returns the devices' counts so far.
     pub fn device_stats(&self) -> Vec<DeviceStats> {
         let stats = self.filled.values().filter_map(|filled| {
             let (Counts { faults, dropped_received, dropped_sent }, queued) =
@@ -327,14 +328,15 @@ impl Vm {
         stats.collect()
     }
 
-    /// When the first vCPU entered the guest, nanoseconds of CLOCK_MONOTONIC; 0 if not yet.
+    /// Returns the time of the first vCPU's entry into the guest, in nanoseconds of CLOCK_MONOTONIC; 0 if not
+    /// yet.
     pub fn guest_entered_ns(&self) -> u64 {
         self.milestones.guest_entered_ns()
     }
 
-    /// Stops the vCPUs and takes the VM apart. The reason is the first that a vCPU gave, or `otherwise`.
+    /// Stops the vCPUs and takes the VM apart. The reason is the first one from a vCPU, or `otherwise`.
     pub fn stop(mut self, otherwise: StopReason) -> StopReport {
-        // All are asked before any is waited for.
+        // All are asked to finish before waiting for any.
         for vcpu in &self.vcpus {
             vcpu.finish();
         }
@@ -362,7 +364,7 @@ impl Drop for Vm {
     }
 }
 
-/// Gives RAM to KVM and reserves room above. Returns the room, and where images begin.
+/// Gives RAM to KVM and reserves room above. Returns the room, and the first address of images.
 fn place_memory(
     vm: &VmFd,
     config: &VmConfig,
@@ -381,7 +383,7 @@ fn check_count(count: u8, most: u8) -> Result<(), VmError> {
     if (1..=most).contains(&count) { Ok(()) } else { Err(VmError::VcpuCount { count, most }) }
 }
 
-/// Creates the vCPUs of these numbers, of `count` that the guest knows of.
+/// Creates the vCPUs with these numbers, out of the guest's `count`.
 fn create_vcpus(vm: &VmFd, supported: &CpuId, ids: Range<u8>, count: u8) -> Result<Vec<VcpuFd>, VmError> {
     ids.map(|id| {
         let fd = create_vcpu(vm, id)?;
@@ -391,13 +393,14 @@ fn create_vcpus(vm: &VmFd, supported: &CpuId, ids: Range<u8>, count: u8) -> Resu
     .collect()
 }
 
-/// Gives a vCPU the features that the guest sees.
+/// Sets a vCPU's guest-visible features.
 fn set_features(fd: &VcpuFd, features: &CpuId) -> Result<(), KvmError> {
     fd.set_cpuid2(features).map_err(kvm_error("set a vCPU's features"))
 }
 
-/// Has KVM find a vCPU that was created while the guest runs: its map of local APICs, by which a start-up interrupt finds its
-/// vCPU, was drawn before that one was in the VM's list, and is drawn anew where an APIC's state is written.
+/// Makes KVM find a vCPU created while the guest runs. A start-up interrupt finds its vCPU by KVM's map of
+/// local APICs. KVM drew this map before the vCPU was in the VM's list, and draws it again when an APIC's
+/// state is written.
 fn make_reachable(fd: &VcpuFd) -> Result<(), KvmError> {
     let step = "give a vCPU its local APIC";
     let apic = fd.get_lapic().map_err(kvm_error(step))?;

@@ -105,7 +105,7 @@ fn a_template_that_is_no_good_is_refused_and_the_process_can_boot() {
     template.seal();
     template.state.set_len(1000).unwrap();
     let refused = template.restore(&mut vmm).unwrap_err().message;
-    assert!(refused.contains("a saved state that cannot be read"), "{refused}");
+    assert!(refused.contains("cannot read the saved state"), "{refused}");
     template.state.set_len(1 << 30).unwrap();
     let refused = template.restore(&mut vmm).unwrap_err().message;
     assert!(refused.contains("a saved state of 8388609 bytes"), "{refused}");

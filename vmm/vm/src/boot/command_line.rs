@@ -9,32 +9,33 @@ use crate::layout::slot_address;
 /// COMMAND_LINE_SIZE of x86 (arch/x86/include/asm/setup.h), the terminating NUL included.
 pub const COMMAND_LINE_BYTES: usize = 2048;
 
-/// The part of the command line that every guest gets before its slots.
+/// The first part of every guest's command line, before its slots.
 ///
-/// `quiet`: each byte on the serial port is an exit. `panic=-1 reboot=k`: a panic resets through the
-/// keyboard controller at once, which ends the VM. `maxcpus=1`: the agent brings the other vCPUs up.
-/// `rootwait`: the kernel registers a pmem disk asynchronously and waits for that only with this parameter.
+/// `quiet`: each byte on the serial port is an exit. `panic=-1 reboot=k`: a panic resets through the keyboard
+/// controller at once, and the reset ends the VM. `maxcpus=1`: the agent brings the other vCPUs up.
+/// `rootwait`: the kernel registers a pmem disk asynchronously, and waits for it only with this parameter.
 /// `tsc=reliable`: KVM keeps the counter in step; watching it costs two wake-ups a second.
-/// `random.trust_cpu`: the processor's random numbers count, so that nothing waits for entropy.
-/// `percpu_alloc=page`: with a single processor, the kernel would make areas of 2 MiB for what each processor has of its own, and
-/// beside each one 4 MiB to say who pays for it (`pcpuobj_ext` of mm/percpu-internal.h).
+/// `random.trust_cpu`: the processor's random numbers count, so nothing waits for entropy.
+/// `percpu_alloc=page`: with a single processor, the kernel would make per-CPU areas of 2 MiB, and 4 MiB
+/// beside each for its accounting (`pcpuobj_ext` of mm/percpu-internal.h).
 const OURS: &str = "console=ttyS0 quiet panic=-1 reboot=k 8250.nr_uarts=1 tsc=reliable \
     maxcpus=1 random.trust_cpu=on percpu_alloc=page root=/dev/pmem0 rootwait=5 rootfstype=erofs rootflags=dax=always ro \
     init=/podvisor-agent";
 
-/// For a guest that may get further processors. With one at boot, the kernel takes the `lock` prefix from 9,000 places of its code, and puts
-/// it back when the second processor comes up: each VM from a template would then have all of the code for itself.
+/// Added if the guest may get further processors. With one processor at boot, the kernel removes the `lock`
+/// prefix at 9,000 places of its code, and puts it back when the second processor comes up. Without this
+/// parameter, each VM from a template would then have its own copy of all the code.
 const FOR_SEVERAL: &str = " noreplace-smp";
 
 /// The command line would not fit.
 #[derive(Debug, thiserror::Error)]
 #[error("a kernel command line of {length} bytes, at most {} are possible", COMMAND_LINE_BYTES - 1)]
 pub struct CommandLineError {
-    /// Bytes of the whole line, the addition included.
+    /// Bytes of the whole line, including the addition.
     pub length: usize,
 }
 
-/// Composes the line from [`OURS`], the slot table and `added`, for a guest that knows of `vcpus` processors.
+/// Composes the line from [`OURS`], the slot table and `added`, for a guest with `vcpus` processors.
 pub(crate) fn compose(vcpus: u8, added: &str) -> Result<String, CommandLineError> {
     let mut line = OURS.to_owned();
     if vcpus > 1 {

@@ -1,6 +1,6 @@
-//! Puts an ELF kernel into guest memory, by copy. Mapping the file's pages instead was tried: a kernel
-//! writes to nearly all of its own pages while it boots (alternatives, static calls, its data), so
-//! nothing stays shared, and each page costs the guest two faults where a copy in large pages costs none.
+//! Copies an ELF kernel into guest memory. Mapping the file's pages instead was tried. A kernel writes to
+//! nearly all of its own pages during boot (alternatives, static calls, its data), so nothing stays shared.
+//! Each page then costs the guest two faults, but a copy in large pages costs none.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -43,7 +43,7 @@ struct Segment {
     bytes: u64,
 }
 
-/// Loads `kernel` into fresh, zeroed memory that no vCPU uses yet; gives its entry point.
+/// Loads `kernel` into fresh, zeroed memory not yet used by a vCPU. Returns its entry point.
 pub(super) fn load(memory: &GuestMemoryMmap, kernel: &File) -> Result<GuestAddress, KernelError> {
     let mut header = [0; HEADER_BYTES];
     kernel.read_exact_at(&mut header, 0).map_err(KernelError::Read)?;
@@ -68,7 +68,7 @@ pub(super) fn load(memory: &GuestMemoryMmap, kernel: &File) -> Result<GuestAddre
     Ok(GuestAddress(entry))
 }
 
-/// The loadable segments that have something in the file.
+/// Returns the loadable segments with content in the file.
 fn segments(kernel: &File, table: u64, count: u16) -> Result<Vec<Segment>, KernelError> {
     let mut bytes = vec![0; usize::from(count) * SEGMENT_BYTES];
     kernel.read_exact_at(&mut bytes, table).map_err(KernelError::Read)?;
@@ -84,7 +84,7 @@ fn segments(kernel: &File, table: u64, count: u16) -> Result<Vec<Segment>, Kerne
         .collect())
 }
 
-/// Whether the segment lies in the file, and in one region of memory above what the boot needs.
+/// Checks the segment: it must lie in the file, and in one region of memory above the boot data.
 fn check(segment: &Segment, memory: &GuestMemoryMmap, length: u64) -> Result<(), KernelError> {
     let in_file = segment.offset.checked_add(segment.file_bytes).is_some_and(|end| end <= length);
     if !in_file || segment.file_bytes > segment.bytes {
@@ -95,9 +95,9 @@ fn check(segment: &Segment, memory: &GuestMemoryMmap, length: u64) -> Result<(),
     if fits { Ok(()) } else { Err(KernelError::Fit { address: segment.address, bytes: segment.bytes }) }
 }
 
-/// Reads the segment to its place. The memory behind it is zero already.
+/// Reads the segment to its place. The memory after it is already zero.
 fn place(segment: &Segment, memory: &GuestMemoryMmap, mut kernel: &File) -> Result<(), KernelError> {
-    // The file was opened for this VM alone, so its position is nobody else's.
+    // The file was opened for this VM alone, so moving its position disturbs no other user.
     kernel.seek(SeekFrom::Start(segment.offset)).map_err(KernelError::Read)?;
     let size = usize::try_from(segment.file_bytes).unwrap_or(usize::MAX);
     Ok(memory.read_exact_volatile_from(GuestAddress(segment.address), &mut kernel, size)?)
@@ -130,7 +130,7 @@ mod tests {
         GuestMemoryMmap::from_ranges(&[(GuestAddress(0), RAM)]).unwrap()
     }
 
-    /// An ELF file whose one segment holds `content`.
+    /// An ELF file with one segment holding `content`.
     fn elf(offset: u64, address: u64, bytes: u64, content: &[u8]) -> File {
         let mut elf = vec![0; HEADER_BYTES];
         elf[..6].copy_from_slice(&IDENTIFICATION);

@@ -1,6 +1,6 @@
-//! Brings a kernel into guest memory as the Linux 64-bit boot protocol wants it
-//! (Documentation/arch/x86/boot.rst): an uncompressed ELF kernel, `boot_params`, command line, MP table.
-//! Never keeps anything: all of it is the guest's from its first instruction.
+//! Loads a kernel into guest memory by the Linux 64-bit boot protocol (Documentation/arch/x86/boot.rst): an
+//! uncompressed ELF kernel, `boot_params`, command line, MP table. This module keeps nothing: from the first
+//! instruction on, all of it belongs to the guest.
 
 mod command_line;
 mod error;
@@ -21,14 +21,14 @@ pub use kernel::KernelError;
 
 use crate::layout::{COMMAND_LINE, HIGH_RAM, LOW_RAM_END, MMIO_GAP, MMIO_GAP_END, ZERO_PAGE};
 
-/// `setup_header.boot_flag` and `.header`, which Linux does not check but tools do.
+/// `setup_header.boot_flag` and `.header`. Linux does not check them but tools do.
 const BOOT_FLAG: u16 = 0xaa55;
 const HEADER_MAGIC: u32 = 0x5372_6448;
 /// "Not one of the registered boot loaders".
 const LOADER_UNDEFINED: u8 = 0xff;
 const E820_RAM: u32 = 1;
 
-/// Loads everything for a guest of `vcpus` processors whose RAM ends at `ram_top`; gives the entry point.
+/// Loads everything for a guest with `vcpus` processors and RAM up to `ram_top`. Returns the entry point.
 pub(crate) fn load(
     memory: &GuestMemoryMmap,
     ram_top: u64,
@@ -65,7 +65,7 @@ fn parameters(ram_top: u64, line_bytes: usize) -> boot_params {
     parameters
 }
 
-/// RAM as (start, end), without what boot data the guest must not overwrite and without pmem.
+/// Returns RAM as (start, end), without pmem and without boot data the guest must not overwrite.
 fn ram_map(ram_top: u64) -> Vec<(u64, u64)> {
     let mut map = vec![(0, LOW_RAM_END), (HIGH_RAM, ram_top.min(MMIO_GAP))];
     if ram_top > MMIO_GAP_END {

@@ -1,5 +1,5 @@
-//! The table by which a kernel without ACPI finds its processors and interrupt pins (Intel
-//! MultiProcessor Specification 1.4, chapter 4). Pure but for the write at the end.
+//! The MP table: a kernel without ACPI finds its processors and interrupt pins in it (Intel MultiProcessor
+//! Specification 1.4, chapter 4). Pure except for the final write.
 
 use vm_memory::{Bytes, GuestMemoryMmap};
 
@@ -8,7 +8,7 @@ use crate::layout::{IO_APIC, LOCAL_APIC, MP_POINTER, MP_TABLE};
 
 /// Pins of KVM's I/O APIC.
 const PINS: u8 = 24;
-/// Of the ISA bus; also the flag "edge-triggered, active high as that bus has it".
+/// Number of the ISA bus; also the flag "edge-triggered, active high, as on that bus".
 const ISA_BUS: u8 = 0;
 const SPEC_1_4: u8 = 4;
 const APIC_VERSION: u8 = 0x14;
@@ -35,7 +35,7 @@ pub(crate) fn write(memory: &GuestMemoryMmap, vcpus: u8) -> Result<(), BootError
     Ok(())
 }
 
-/// The byte that makes the sum of all bytes zero.
+/// Returns the byte to make the sum of all bytes zero.
 fn checksum(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0u8, |sum, byte| sum.wrapping_sub(*byte))
 }

@@ -1,5 +1,5 @@
-//! A vCPU's first registers: 64-bit mode as the Linux boot protocol wants it
-//! (Documentation/arch/x86/boot.rst, "64-bit Boot Protocol"), with GDT and page tables in guest memory.
+//! A vCPU's first registers: 64-bit mode by the Linux boot protocol (Documentation/arch/x86/boot.rst, "64-bit
+//! Boot Protocol"), with GDT and page tables in guest memory.
 
 use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs};
 use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
@@ -7,7 +7,7 @@ use vm_memory::{Address, Bytes, GuestAddress, GuestMemoryMmap};
 use super::error::BootError;
 use crate::layout::{BOOT_STACK, GDT, PAGE_TABLES, ZERO_PAGE};
 
-/// Selectors that the protocol names (__BOOT_CS, __BOOT_DS), and a TSS that VMX insists on.
+/// The protocol's selectors (__BOOT_CS, __BOOT_DS), and a TSS, because VMX insists on one.
 const CODE: u16 = 0x10;
 const DATA: u16 = 0x18;
 const TASK: u16 = 0x20;
@@ -36,7 +36,7 @@ pub(crate) fn general(entry: GuestAddress) -> kvm_regs {
     }
 }
 
-/// `sregs` of a fresh vCPU, brought into 64-bit mode.
+/// Returns `sregs` of a fresh vCPU, set to 64-bit mode.
 pub(crate) fn special(mut sregs: kvm_sregs) -> kvm_sregs {
     // Execute/read, accessed; read/write, accessed; busy 64-bit TSS.
     let code = segment(CODE, 0xb, true);
@@ -68,7 +68,7 @@ fn segment(selector: u16, kind: u8, long: bool) -> kvm_segment {
     }
 }
 
-/// Writes the GDT that [`special`] refers to and page tables that map the first GiB onto itself.
+/// Writes the GDT for [`special`], and page tables for an identity mapping of the first GiB.
 pub(crate) fn write_tables(memory: &GuestMemoryMmap) -> Result<(), BootError> {
     // Flat 64-bit code, flat data, and a TSS of two entries.
     let gdt: [u64; 6] = [0, 0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0x0000_8b00_0000_ffff, 0];

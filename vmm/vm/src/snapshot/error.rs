@@ -1,4 +1,4 @@
-//! Why a VM could not be saved or restored.
+//! The reasons for a failed save or restore of a VM.
 
 use proto_vmm::{STATE_BYTES_MAX, Slot};
 use vmm_devices::virtio::mmio::TransportError;
@@ -13,7 +13,7 @@ use crate::vm::VmError;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum SaveError {
-    #[error("a VM that has grown cannot be saved")]
+    #[error("cannot save a VM with more memory than at boot")]
     Grown,
     #[error("cannot save the device in slot {slot}")]
     Device { slot: Slot, source: TransportError },
@@ -31,7 +31,7 @@ pub enum SaveError {
 pub enum RestoreError {
     #[error("a saved state of {bytes} bytes, at most {STATE_BYTES_MAX} are possible")]
     StateSize { bytes: u64 },
-    #[error("a saved state that cannot be read")]
+    #[error("cannot read the saved state")]
     State(#[from] postcard::Error),
     #[error("a saved state with {bytes} bytes behind its end")]
     StateEnd { bytes: usize },
@@ -39,11 +39,11 @@ pub enum RestoreError {
     Format { format: u32 },
     #[error("saved with {saved} {what}, and asked for with {asked}")]
     Size { what: &'static str, saved: u64, asked: u64 },
-    #[error("this host's processors are not those that the VM was saved with")]
+    #[error("this host's processors are not the saved VM's")]
     Processors,
     #[error("a saved state of slots {saved:?}, and {asked:?} are to be filled")]
     Slots { saved: Vec<Slot>, asked: Vec<Slot> },
-    #[error("pages that the guest will use lie beyond its memory")]
+    #[error("the guest's first pages lie beyond its memory")]
     FirstPages,
     #[error("cannot restore the serial port")]
     Serial(#[source] std::io::Error),

@@ -1,4 +1,4 @@
-//! The form of a saved state.
+//! The format number of a saved state.
 
-/// The form of the state; a VMM reads its own alone.
+/// The state's format; a VMM reads only its own.
 pub(super) const FORMAT: u32 = 2;

@@ -1,13 +1,14 @@
-//! Save and restore of a whole VM: a template that other VMs start from.
+//! Save and restore of a whole VM: a template for starting other VMs.
 //!
 //! ```text
 //!   running ──save: vCPUs and devices stop, RAM goes to a file──> paused for good, and a state of some KiB
-//!   file and state ──restore──> a VM like the saved one, paused ──resume──> it runs on where the other stopped
+//!   file and state ──restore──> a VM like the saved one, paused ──resume──> it continues from there
 //! ```
 //!
-//! `ram` has the file, `state` the bytes beside it, `vcpu` and `vm` what KVM keeps; devices save themselves through their
-//! transports. A file that is restored from is mapped privately: it must be sealed, and no VM ever changes it. A state is
-//! read as if a stranger had written it. This module never decides whether a template may be used: the daemon does.
+//! `ram` has the file, `state` the bytes beside it, `vcpu` and `vm` KVM's part; devices save themselves
+//! through their transports. A restored VM maps the file privately: it must be sealed, and no VM ever changes
+//! it. A state is read as untrusted input. This module never decides whether a template may be used: the
+//! daemon does.
 
 mod error;
 mod format;

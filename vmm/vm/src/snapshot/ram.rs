@@ -9,10 +9,10 @@ use vmm_devices::virtio::GuestMemory;
 
 const PAGE: usize = 4096;
 const ZEROS: [u8; PAGE] = [0; PAGE];
-/// Bytes that are looked at in one go: RAM is a multiple of 2 MiB.
+/// Bytes examined in one go: RAM is a multiple of 2 MiB.
 const CHUNK: usize = 256 * PAGE;
 
-/// Writes RAM to `file`, which is empty and becomes as long as RAM is.
+/// Writes RAM to `file`. The file is empty and becomes as long as RAM.
 pub(super) fn write(memory: &GuestMemory, file: &File) -> io::Result<()> {
     let memory = memory.writable();
     file.set_len(memory.iter().map(GuestMemoryRegion::len).sum())?;
@@ -29,7 +29,7 @@ pub(super) fn write(memory: &GuestMemory, file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the runs of pages that are not zeros.
+/// Writes the runs of non-zero pages.
 fn write_chunk(chunk: &[u8], file: &File, at: u64) -> io::Result<()> {
     let (pages, _) = chunk.as_chunks::<PAGE>();
     let mut begin = 0;

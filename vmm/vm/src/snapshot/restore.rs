@@ -1,4 +1,4 @@
-//! Restores a VM from what another one saved.
+//! Restores a VM from another VM's saved memory and state.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -13,28 +13,29 @@ use crate::userfault::Userfault;
 use crate::vm::{Vm, VmConfig, VmError};
 use crate::{first_pages, saved_memory};
 
-/// A saved VM, from which another one is restored.
+/// A saved VM, for restoring another one.
 #[derive(Debug)]
 pub struct Saved<'a> {
-    /// The memory that was saved, sealed against all changes.
+    /// The saved memory, sealed against all changes.
     pub file: File,
-    /// The state that was saved beside it.
+    /// The state saved beside the memory.
     pub state: &'a [u8],
-    /// Pages that the guest will write to, which are copied before it runs.
+    /// Pages the guest will write to. They are copied before it runs.
     pub first_writes: &'a [PageRun],
-    /// Further pages that the guest will read, which KVM maps before it runs.
+    /// Further pages the guest will read. KVM maps them before the guest runs.
     pub first_reads: &'a [PageRun],
-    /// The means to copy many pages at once, where the node's kernel has it.
+    /// The means to copy many pages at once, if the node's kernel has it.
     pub userfault: Option<Userfault>,
 }
 
 impl Vm {
-    /// Builds a VM of this configuration that goes on where the saved one stopped, with `devices` in the slots that were
-    /// filled there, and as many vCPUs as had been made there, whatever `config` says of that. No vCPU runs yet. `blank` is called
-    /// once the state has turned out to be good.
+    /// Builds a VM of this configuration that continues where the saved one stopped. `devices` must fill
+    /// exactly the slots filled in the saved VM. The number of vCPUs is the saved VM's, not `config`'s. No
+    /// vCPU runs yet. `blank` is called only after the state was checked.
     ///
     /// # Errors
-    /// The state is none of this VMM's, the VM was another one in size, processors or devices, or KVM refuses a part.
+    /// The state is not of this VMM's format, the VM had another size, other processors or devices, or KVM
+    /// refuses a part.
     pub fn restore(
         blank: impl FnOnce() -> Result<BlankVm, BlankVmError>,
         config: &VmConfig,
@@ -71,7 +72,7 @@ impl Vm {
             }
             Ok(())
         })?;
-        // After the local APICs, which take what the I/O APIC has pending.
+        // After the local APICs, because they take the I/O APIC's pending interrupts.
         state.vm.restore(&vm.vm_fd).map_err(VmError::from)?;
         vm.bus.restore_serial(&state.serial).map_err(RestoreError::Serial)?;
         for (slot, device) in devices {
@@ -89,7 +90,7 @@ impl Vm {
     }
 }
 
-/// Whether the VM was built as `config` says.
+/// Checks the saved VM's sizes against `config`.
 fn check_sizes(state: &State, config: &VmConfig) -> Result<(), RestoreError> {
     let sizes = [
         ("vCPUs", u64::from(state.vcpus_max), u64::from(config.vcpus)),

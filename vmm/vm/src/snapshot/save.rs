@@ -1,4 +1,4 @@
-//! Saves a VM, which does not run again.
+//! Saves a VM. It does not run again.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use crate::vcpu::SavePlan;
 use crate::vm::{Vm, VmError};
 
 impl Vm {
-    /// Stops vCPUs and devices, writes RAM to `memory`, an empty file, and returns the state to restore the VM from beside
-    /// it. The VM stays paused, also after an error.
+    /// Stops vCPUs and devices, writes RAM to `memory`, an empty file, and returns the rest of the state. A
+    /// restore needs both. The VM stays paused, also after an error.
     ///
     /// # Errors
     /// The VM has more memory than at boot, a vCPU has ended, or something cannot be read or written.
@@ -47,7 +47,7 @@ impl Vm {
         Ok(state.encode()?)
     }
 
-    /// The state that KVM has of a paused VM.
+    /// Returns KVM's state of a paused VM.
     pub(crate) fn save_kvm(&self) -> Result<(VmSnapshot, Vec<VcpuSnapshot>), SaveError> {
         let plan = SavePlan { msrs: Arc::clone(&self.msrs), xsave_bytes: xsave_bytes(&self.vm_fd) };
         let vcpus = self.vcpus.iter().map(|vcpu| vcpu.save(plan.clone()).map(|state| *state));

@@ -1,5 +1,5 @@
-//! The state of a saved VM beside its memory, as bytes: postcard's, since as text it took a start from a template over two million
-//! instructions to read. The first field says the state's form.
+//! The state of a saved VM without its memory, as bytes of postcard. Reading it as text cost a start from a
+//! template over two million instructions. The first field is the state's format.
 
 use kvm_bindings::kvm_cpuid_entry2;
 use proto_vmm::{STATE_BYTES_MAX, Slot};
@@ -12,15 +12,15 @@ use super::format::FORMAT;
 use super::vcpu::VcpuSnapshot;
 use super::vm::VmSnapshot;
 
-/// All that a VM is but its memory.
+/// A VM without its memory.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct State {
     pub(super) format: u32,
-    /// vCPUs that the guest knows of; `vcpus` has those that were made.
+    /// The guest's vCPUs, made or not; `vcpus` has the ones made.
     pub(super) vcpus_max: u8,
     pub(super) memory_bytes: u64,
     pub(super) memory_max_bytes: u64,
-    /// Features of the first vCPU; those of the others follow from them.
+    /// Features of the first vCPU; the other vCPUs' features follow from them.
     pub(super) cpuid: Vec<kvm_cpuid_entry2>,
     pub(super) vm: VmSnapshot,
     pub(super) vcpus: Vec<VcpuSnapshot>,

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 
 /// Most MSRs in one call (KVM_MAX_MSR_ENTRIES is 256).
 const MSRS_PER_CALL: usize = 128;
-/// MSR_IA32_TSC, which must be there before the deadline that counts in it.
+/// MSR_IA32_TSC. It must be set before the deadline, because the deadline counts in it.
 const TSC: u32 = 0x10;
 /// MSR_IA32_TSC_DEADLINE.
 const TSC_DEADLINE: u32 = 0x6e0;
-/// Bytes of `kvm_xsave`, all that KVM_GET_XSAVE can give, and the least that KVM_GET_XSAVE2 gives.
+/// Bytes of `kvm_xsave`: the most KVM_GET_XSAVE can return, and the least KVM_GET_XSAVE2 returns.
 const XSAVE_BYTES: usize = 4096;
 const XSAVE_WORDS: usize = XSAVE_BYTES / size_of::<u32>();
 
@@ -58,8 +58,8 @@ impl std::fmt::Debug for VcpuSnapshot {
 }
 
 impl VcpuSnapshot {
-    /// Reads the state of a vCPU that is not in the guest, with those of `msrs` that the vCPU has. The extended state has
-    /// `xsave_bytes` bytes, as [`xsave_bytes`] says.
+    /// Reads the state of a vCPU outside the guest, including those of `msrs` the vCPU has. The extended
+    /// state has `xsave_bytes` bytes, as returned by [`xsave_bytes`].
     pub(crate) fn save(
         fd: &VcpuFd,
         msrs: &[u32],
@@ -83,8 +83,8 @@ impl VcpuSnapshot {
         })
     }
 
-    /// Writes the state to a fresh vCPU whose CPUID is set. KVM keeps the TSC's rate where it is the
-    /// host's own already.
+    /// Writes the state to a fresh vCPU with its CPUID set. KVM keeps the TSC's rate if it is already the
+    /// host's own.
     pub(crate) fn restore(&self, fd: &VcpuFd, xsave_bytes: usize) -> Result<(), VcpuSnapshotError> {
         let write = |part| move |source| VcpuSnapshotError::Write { part, source };
         let xsave = self.xsave(xsave_bytes)?;
@@ -94,7 +94,7 @@ impl VcpuSnapshot {
         fd.set_mp_state(self.mp_state).map_err(write("multiprocessing state"))?;
         fd.set_regs(&self.regs).map_err(write("registers"))?;
         fd.set_sregs(&self.sregs).map_err(write("special registers"))?;
-        // SAFETY: KVM reads as much as it said that the extended state has, and the buffer is that long.
+        // SAFETY: KVM reads as many bytes as it reported for the extended state, and the buffer is that long.
         unsafe { fd.set_xsave2(&xsave) }.map_err(write("extended state"))?;
         fd.set_xcrs(&self.xcrs).map_err(write("extended control registers"))?;
         fd.set_debug_regs(&self.debug).map_err(write("debug registers"))?;
@@ -103,7 +103,7 @@ impl VcpuSnapshot {
         fd.set_vcpu_events(&self.events).map_err(write("events"))
     }
 
-    /// The extended state, as long as this host's is.
+    /// Returns the extended state, at this host's length.
     fn xsave(&self, xsave_bytes: usize) -> Result<Xsave, VcpuSnapshotError> {
         let mut xsave = Xsave::new(words_beyond(xsave_bytes)).map_err(|_| VcpuSnapshotError::TooLong)?;
         let (saved, here) = (self.xsave.len(), XSAVE_WORDS + xsave.as_slice().len());
@@ -117,8 +117,9 @@ impl VcpuSnapshot {
         Ok(xsave)
     }
 
-    /// The MSRs to restore. A deadline of 0 may be one that has passed without its interrupt having been delivered, which KVM
-    /// keeps where nobody can read it: the timer is set to fire at once, which a guest takes for one interrupt too many.
+    /// Returns the MSRs to restore. A deadline of 0 may have passed without the delivery of its interrupt,
+    /// and KVM keeps that interrupt where it cannot be read. So the timer is set to fire at once. At worst,
+    /// the guest gets one interrupt too many.
     fn with_timer(&self) -> Vec<kvm_msr_entry> {
         let now = self.msrs.iter().find(|entry| entry.index == TSC).map_or(0, |entry| entry.data);
         let mut msrs = self.msrs.clone();
@@ -129,7 +130,8 @@ impl VcpuSnapshot {
     }
 }
 
-/// Bytes of a vCPU's extended state in this VM: KVM_CAP_XSAVE2, or the fixed size of a KVM that has no such capability.
+/// Returns the bytes of a vCPU's extended state in this VM: KVM_CAP_XSAVE2, or the fixed size if KVM has no
+/// such capability.
 pub(crate) fn xsave_bytes(vm: &kvm_ioctls::VmFd) -> usize {
     usize::try_from(vm.check_extension_int(kvm_ioctls::Cap::Xsave2)).unwrap_or(0).max(XSAVE_BYTES)
 }
@@ -146,13 +148,14 @@ fn save_xsave(fd: &VcpuFd, xsave_bytes: usize) -> Result<Vec<u32>, VcpuSnapshotE
         return Ok(fd.get_xsave().map_err(read)?.region.to_vec());
     }
     let mut xsave = Xsave::new(words).map_err(|_| VcpuSnapshotError::TooLong)?;
-    // SAFETY: the buffer is as long as KVM said that the state is; no feature is granted to this process later.
+    // SAFETY: the buffer is as long as KVM reported for the state; no feature is granted to this process
+    // later.
     unsafe { fd.get_xsave2(&mut xsave) }.map_err(read)?;
     let least = xsave.as_fam_struct_ref().xsave.region;
     Ok(least.iter().chain(xsave.as_slice()).copied().collect())
 }
 
-/// Reads those of `indices` that this vCPU has.
+/// Reads this vCPU's MSRs among `indices`.
 fn save_msrs(fd: &VcpuFd, indices: &[u32]) -> Result<Vec<kvm_msr_entry>, VcpuSnapshotError> {
     let read = |source| VcpuSnapshotError::Read { part: "MSRs", source };
     let mut rest = indices;
@@ -166,7 +169,7 @@ fn save_msrs(fd: &VcpuFd, indices: &[u32]) -> Result<Vec<kvm_msr_entry>, VcpuSna
         let mut msrs = Msrs::from_entries(&chunk).map_err(|_| VcpuSnapshotError::TooLong)?;
         let count = fd.get_msrs(&mut msrs).map_err(read)?;
         saved.extend(&msrs.as_slice()[..count]);
-        // KVM stops at the first that this vCPU does not have: go on behind it.
+        // KVM stops at the first MSR this vCPU does not have: continue after it.
         let skip = if count < chunk.len() { count + 1 } else { count };
         rest = &rest[skip..];
     }
@@ -191,7 +194,8 @@ fn restore_msrs(fd: &VcpuFd, entries: &[kvm_msr_entry]) -> Result<(), VcpuSnapsh
 
 #[cfg(test)]
 impl VcpuSnapshot {
-    /// All of it as text but what goes on by itself: the TSC, and what counts in it.
+    /// Returns everything as text, except the TSC and values counting in it, because they advance by
+    /// themselves.
     pub(crate) fn without_time(&self) -> String {
         let mut value = serde_json::to_value(self).unwrap();
         value["msrs"] = serde_json::json!(

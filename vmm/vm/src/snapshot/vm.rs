@@ -1,5 +1,5 @@
-//! The state that belongs to the VM and to no vCPU: the paravirtual clock and the interrupt controllers. That
-//! state is saved while all vCPUs are paused, and restored before any runs.
+//! The VM's own state, outside its vCPUs: the paravirtual clock and the interrupt controllers. It is saved
+//! while all vCPUs are paused, and restored before any runs.
 
 use kvm_bindings::{
     KVM_IRQCHIP_IOAPIC, KVM_IRQCHIP_PIC_MASTER, KVM_IRQCHIP_PIC_SLAVE, kvm_clock_data, kvm_irqchip,
@@ -36,7 +36,7 @@ impl VmSnapshot {
     /// Reads the state.
     pub fn save(vm: &VmFd) -> Result<VmSnapshot, VmSnapshotError> {
         let mut clock = vm.get_clock().map_err(|source| VmSnapshotError::Read { part: "clock", source })?;
-        // These say how exact the reading is; KVM refuses them on the way back.
+        // The flags say how exact the reading is; KVM refuses them on the way back.
         clock.flags = 0;
         let chips = CHIPS
             .into_iter()
@@ -50,8 +50,8 @@ impl VmSnapshot {
         Ok(VmSnapshot { clock, chips })
     }
 
-    /// Writes the state to a fresh VM that has its irqchip. The guest's clock goes on from the moment
-    /// of the save.
+    /// Writes the state to a fresh VM with its irqchip. The guest's clock continues from the moment of the
+    /// save.
     pub fn restore(&self, vm: &VmFd) -> Result<(), VmSnapshotError> {
         for chip in &self.chips {
             vm.set_irqchip(chip)

@@ -7,7 +7,7 @@ use proto_vmm::{Registers, StopReason};
 use crate::bus::Bus;
 use crate::counters::Counters;
 
-/// Words of `emulation_failure` that are valid when it has instruction bytes: flags and two of bytes.
+/// Words of `emulation_failure` that are valid if it has instruction bytes: flags and two of bytes.
 const EMULATION_WORDS: u32 = 3;
 
 /// The vCPU thread's next step after an exit.
@@ -17,7 +17,7 @@ pub(super) enum Next {
     Stop(StopReason),
 }
 
-/// Enters the guest once and deals with the exit.
+/// Enters the guest once and handles the exit.
 pub(super) fn run(fd: &mut VcpuFd, bus: &Bus, counters: &Counters) -> Next {
     let stop = |message: String| Next::Stop(StopReason::Vmm { message });
     let outcome = match fd.run() {
@@ -39,8 +39,8 @@ pub(super) fn run(fd: &mut VcpuFd, bus: &Bus, counters: &Counters) -> Next {
             counters.pio_out.add();
             bus.port_write(port, data)
         }
-        // The local APIC is in KVM, and so is waiting for interrupts: a halt cannot get here, but one
-        // that did would only mean "enter again".
+        // The local APIC is in KVM, and so is waiting for interrupts. A halt cannot get here; if it did, the
+        // answer would be to enter again.
         Ok(VcpuExit::Hlt) => {
             counters.halt.add();
             Ok(())
@@ -61,7 +61,7 @@ pub(super) fn run(fd: &mut VcpuFd, bus: &Bus, counters: &Counters) -> Next {
                 counters.interrupted.add();
                 Ok(())
             }
-            // A vCPU that waits for its start-up interrupt was woken.
+            // A vCPU waiting for its start-up interrupt was woken.
             libc::EAGAIN => Ok(()),
             _ => return stop(format!("KVM_RUN: {error}")),
         },
@@ -75,10 +75,10 @@ pub(super) fn run(fd: &mut VcpuFd, bus: &Bus, counters: &Counters) -> Next {
     }
 }
 
-/// Reads what KVM left of an internal error.
+/// Reads KVM's record of an internal error.
 fn internal_error(fd: &mut VcpuFd) -> StopReason {
-    // SAFETY: the exit reason is KVM_EXIT_INTERNAL_ERROR, for which KVM fills this member; all of its
-    // fields are plain integers.
+    // SAFETY: the exit reason is KVM_EXIT_INTERNAL_ERROR, and KVM fills this member for it; all of its fields
+    // are plain integers.
     let failure = unsafe { fd.get_kvm_run().__bindgen_anon_1.emulation_failure };
     let has_bytes = failure.suberror == KVM_INTERNAL_ERROR_EMULATION
         && failure.ndata >= EMULATION_WORDS
@@ -94,7 +94,7 @@ fn internal_error(fd: &mut VcpuFd) -> StopReason {
     StopReason::InternalError { suberror: failure.suberror, instruction }
 }
 
-/// The registers for a stop report, if KVM still gives them.
+/// Returns the registers for a stop report, if KVM still gives them.
 pub(super) fn registers(fd: &VcpuFd) -> Option<Registers> {
     let general = fd.get_regs().ok()?;
     let special = fd.get_sregs().ok()?;

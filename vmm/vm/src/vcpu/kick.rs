@@ -1,5 +1,5 @@
-//! Gets a vCPU thread out of the guest: a real-time signal whose handler sets `immediate_exit` in the
-//! thread's own `kvm_run`, so that a kick just before KVM_RUN is not lost either (KVM API, 5).
+//! Gets a vCPU thread out of the guest with a real-time signal. The signal's handler sets `immediate_exit` in
+//! the thread's own `kvm_run`, so a kick just before KVM_RUN is not lost either (KVM API, 5).
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -17,7 +17,7 @@ thread_local! {
     static IMMEDIATE_EXIT: Cell<*mut u8> = const { Cell::new(null_mut()) };
 }
 
-/// While it lives, [`kick`] reaches this thread's vCPU.
+/// As long as this lives, [`kick`] reaches this thread's vCPU.
 pub(super) struct Kickable(PhantomData<*mut u8>);
 
 impl Drop for Kickable {
@@ -26,7 +26,7 @@ impl Drop for Kickable {
     }
 }
 
-/// Makes the calling thread kickable out of `vcpu`, which must outlive the result.
+/// Makes the calling thread kickable out of `vcpu`. The vCPU must outlive the result.
 pub(super) fn accept(vcpu: &mut VcpuFd) -> Kickable {
     IMMEDIATE_EXIT.set(&raw mut vcpu.get_kvm_run().immediate_exit);
     Kickable(PhantomData)
@@ -40,9 +40,9 @@ pub(super) fn install() -> std::io::Result<()> {
     installed.map_err(std::io::Error::from_raw_os_error)
 }
 
-/// Kicks a vCPU's thread, which leaves the guest when the signal arrives, at the latest.
+/// Kicks a vCPU's thread. It leaves the guest when the signal arrives, at the latest.
 pub(super) fn kick(thread: &JoinHandle<()>) {
-    // Fails only for a thread that has ended, and then there is nothing to kick.
+    // Fails only if the thread has ended, and then there is nothing to kick.
     let _ = thread.kill(SIGRTMIN());
 }
 

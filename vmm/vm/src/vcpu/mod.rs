@@ -1,4 +1,4 @@
-//! A vCPU: a KVM descriptor, a thread that runs it, and messages to that thread.
+//! A vCPU: a KVM descriptor, a thread running it, and messages to the thread.
 //!
 //! ```text
 //!              ┌──────── Resume ────────┐
@@ -8,8 +8,8 @@
 //!              └──────── Finish ────────┴────────────────────> Finished
 //! ```
 //!
-//! There are no shared flags: a caller sends a message and kicks the thread out of the guest (`kick`).
-//! `exit` handles exits.
+//! There are no shared flags: a caller sends a message and kicks the thread out of the guest (`kick`). `exit`
+//! handles exits.
 
 mod exit;
 mod kick;
@@ -29,7 +29,7 @@ use crate::snapshot::{VcpuSnapshot, VcpuSnapshotError};
 
 use exit::Next;
 
-/// How a vCPU ended the VM.
+/// The end of the VM by a vCPU.
 #[derive(Debug)]
 pub(crate) struct VcpuEnd {
     pub(crate) reason: StopReason,
@@ -50,13 +50,13 @@ enum Command {
 /// The parts of a vCPU's state that depend on the host.
 #[derive(Clone, Debug)]
 pub(crate) struct SavePlan {
-    /// MSRs that KVM knows.
+    /// MSRs known to KVM.
     pub(crate) msrs: Arc<[u32]>,
     /// Bytes of the extended state.
     pub(crate) xsave_bytes: usize,
 }
 
-/// The thread cannot be reached or refused.
+/// The thread cannot be reached, or refused.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum VcpuError {
@@ -68,14 +68,14 @@ pub enum VcpuError {
     State(#[from] VcpuSnapshotError),
 }
 
-/// The parts of the VM that every vCPU thread works with.
+/// The parts of the VM used by every vCPU thread.
 #[derive(Clone)]
 pub(crate) struct VcpuContext {
     pub(crate) bus: Arc<Bus>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) milestones: Arc<Milestones>,
     pub(crate) ends: Sender<VcpuEnd>,
-    /// Written after something was sent to `ends`.
+    /// Written after each message to `ends`.
     pub(crate) ended: Arc<EventFd>,
 }
 
@@ -111,7 +111,7 @@ impl Vcpu {
         answered.recv().map_err(|_| VcpuError::Ended { id: self.id })
     }
 
-    /// The state of a paused vCPU.
+    /// Returns the state of a paused vCPU.
     pub(crate) fn save(&self, plan: SavePlan) -> Result<Box<VcpuSnapshot>, VcpuError> {
         let (answer, answered) = channel();
         self.send(Command::Save(plan, answer))?;
@@ -120,7 +120,7 @@ impl Vcpu {
 
     /// Asks the thread to end; dropping waits for it.
     pub(crate) fn finish(&self) {
-        // A thread that has ended already need not be asked.
+        // A finished thread need not be asked.
         let _ = self.send(Command::Finish);
     }
 
@@ -137,7 +137,7 @@ impl Drop for Vcpu {
     fn drop(&mut self) {
         self.finish();
         if let Some(thread) = self.thread.take() {
-            // There is no error to see: a panic ends the process.
+            // There is no error to handle: a panic ends the process.
             let _ = thread.join();
         }
     }
@@ -176,7 +176,7 @@ impl Runner {
         match self.inbox.recv() {
             Ok(Command::Resume) => Phase::Running,
             Ok(Command::Pause(answer)) => {
-                // Who asked may have gone.
+                // The caller may be gone.
                 let _ = answer.send(());
                 Phase::Paused
             }
@@ -189,9 +189,9 @@ impl Runner {
         }
     }
 
-    /// Takes a waiting message, then enters the guest once.
+    /// Takes a waiting message, or else enters the guest once.
     fn enter(&mut self) -> Phase {
-        // Before looking for messages: a kick that comes after the look must not be lost.
+        // Before checking for messages: a kick after the check must not be lost.
         self.fd.set_kvm_immediate_exit(0);
         match self.inbox.try_recv() {
             Ok(Command::Pause(answer)) => {
@@ -201,7 +201,7 @@ impl Runner {
                 let _ = answer.send(());
                 return Phase::Paused;
             }
-            // There may be more messages, whose kicks have come together with this one's.
+            // There may be more messages whose kicks arrived together with this one's.
             Ok(Command::Save(_, answer)) => {
                 let _ = answer.send(Err(VcpuSnapshotError::Running));
                 return Phase::Running;
@@ -219,8 +219,8 @@ impl Runner {
         }
     }
 
-    /// Lets KVM finish the instruction of the last exit, so that the state to be saved is whole
-    /// (KVM API, "immediate_exit").
+    /// Lets KVM finish the instruction of the last exit, so that the saved state is complete (KVM API,
+    /// "immediate_exit").
     fn complete_exit(&mut self) -> Result<(), StopReason> {
         self.fd.set_kvm_immediate_exit(1);
         let next = exit::run(&mut self.fd, &self.context.bus, &self.context.counters);
@@ -231,10 +231,10 @@ impl Runner {
         }
     }
 
-    /// Reports why the VM ends.
+    /// Reports the reason for the VM's end.
     fn end(&mut self, reason: StopReason) -> Phase {
         let registers = exit::registers(&self.fd);
-        // The VM may be gone already: then nobody wants to know.
+        // The VM may be gone already. Then there is no receiver.
         let _ = self.context.ends.send(VcpuEnd { reason, registers });
         let _ = self.context.ended.write(1);
         Phase::Finished
