@@ -1,3 +1,3 @@
-//! Devices from before virtio: what a kernel needs for its first words.
+//! Devices from before virtio, for a kernel's first output.
 
 pub mod serial;

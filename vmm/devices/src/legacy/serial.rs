@@ -1,7 +1,7 @@
-//! The 16550 serial port that the guest's kernel writes its console to.
+//! The 16550 serial port for the guest kernel's console output.
 //!
-//! The port owns its registers and only gives bytes to its sink: nobody types into a pod's console. A sink
-//! that fails loses the bytes; a sink must never block, since the vCPU waits for it.
+//! The port owns its registers and only gives bytes to its sink: a pod's console has no input. A failing sink
+//! loses the bytes. A sink must never block, because the vCPU waits for it.
 
 use std::io::{self, Write};
 
@@ -10,10 +10,10 @@ use vm_superio::serial::NoEvents;
 use vm_superio::{Serial as Port, Trigger};
 use vmm_sys_util::eventfd::EventFd;
 
-/// Registers that the port takes, from its base (0x3f8 for COM1).
+/// Number of the port's registers, from its base (0x3f8 for COM1).
 pub const REGISTERS: u8 = 8;
 
-/// The interrupt line, where there is one.
+/// The interrupt line, if there is one.
 #[derive(Debug)]
 struct Line(Option<EventFd>);
 
@@ -25,7 +25,7 @@ impl Trigger for Line {
     }
 }
 
-/// Registers of a saved port that a driver has set; nothing is ever on its way in or out.
+/// Registers of a saved port, as set by a driver. No byte is ever in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SerialSnapshot {
@@ -36,7 +36,7 @@ pub struct SerialSnapshot {
     scratch: u8,
 }
 
-/// Offsets of registers, and the bit of the line control register that puts the divisor over the first two.
+/// Offsets of registers, and the line control register's bit for mapping the divisor over the first two.
 const DATA: u8 = 0;
 const INTERRUPT_ENABLE: u8 = 1;
 const LINE_CONTROL: u8 = 3;
@@ -44,7 +44,7 @@ const MODEM_CONTROL: u8 = 4;
 const SCRATCH: u8 = 7;
 const DIVISOR_ACCESS: u8 = 0x80;
 
-/// A serial port whose output goes to `W`.
+/// A serial port with output to `W`.
 pub struct Serial<W: Write> {
     port: Port<Line, NoEvents, W>,
     lost: u64,
@@ -57,12 +57,13 @@ impl<W: Write> std::fmt::Debug for Serial<W> {
 }
 
 impl<W: Write> Serial<W> {
-    /// A port that interrupts over `irq` when the driver asks for that (pin 4 for COM1), or never.
+    /// Returns a port that interrupts over `irq` when the driver asks for it (pin 4 for COM1), or never.
     pub fn new(sink: W, irq: Option<EventFd>) -> Self {
         Serial { port: Port::new(Line(irq), sink), lost: 0 }
     }
 
-    /// The guest reads the register at `offset`. A register beyond the port reads as all ones, as on an empty bus.
+    /// The guest reads the register at `offset`. A register beyond the port reads as all ones, as on an empty
+    /// bus.
     pub fn read(&mut self, offset: u8) -> u8 {
         if offset < REGISTERS { self.port.read(offset) } else { u8::MAX }
     }
@@ -74,7 +75,7 @@ impl<W: Write> Serial<W> {
         }
     }
 
-    /// Returns the registers as they stand.
+    /// Returns the current registers.
     pub fn save(&self) -> SerialSnapshot {
         let state = self.port.state();
         SerialSnapshot {
@@ -86,7 +87,8 @@ impl<W: Write> Serial<W> {
         }
     }
 
-    /// Takes on saved registers, as if the driver had written them. A driver that wants interrupts gets one.
+    /// Restores saved registers, as if the driver had written them. A driver with interrupts enabled gets
+    /// one.
     ///
     /// # Errors
     /// The line cannot be raised.
@@ -106,7 +108,7 @@ impl<W: Write> Serial<W> {
         writes.try_for_each(|(offset, byte)| self.port.write(offset, byte)).map_err(io::Error::other)
     }
 
-    /// Returns how many writes the sink or the line refused so far.
+    /// Returns the number of writes refused by the sink or the line so far.
     #[cfg(test)]
     fn lost(&self) -> u64 {
         self.lost

@@ -1,36 +1,37 @@
-//! An allowance for what a guest may have done at a bounded rate: some in a row, and one more after each interval.
+//! A rate limit for a guest's actions: a burst, and one more action after each interval.
 //!
-//! Pure: the time comes with each question.
+//! Pure: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
-/// The interval of an allowance that says nothing else.
+/// The default interval of an allowance.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Allowance {
-    /// Most that may be taken in a row, after a quiet time.
+    /// Most actions in a row, after a quiet time.
     row: u32,
-    /// One more after each of these.
+    /// Interval for one more action.
     every: Duration,
-    /// Left to be taken, as of `counted`.
+    /// Actions left at the time `counted`.
     left: u32,
     counted: Option<Instant>,
 }
 
 impl Allowance {
-    /// An allowance of `row` in a row, none of which is used up, and of one more after each second.
+    /// Returns an unused allowance of `row` actions in a row, and of one more each second.
     pub(crate) fn new(row: u32) -> Allowance {
         Allowance::every(row, EVERY)
     }
 
-    /// An allowance of `row` in a row, none of which is used up, and of one more after each interval, which is not zero.
+    /// Returns an unused allowance of `row` actions in a row, and of one more after each interval. The
+    /// interval is not zero.
     pub(crate) fn every(row: u32, every: Duration) -> Allowance {
         Allowance { row, every, left: row, counted: None }
     }
 
-    /// Takes one. Returns whether there was one left.
+    /// Takes one action. Returns true if one was left.
     pub(crate) fn take(&mut self, now: Instant) -> bool {
         self.count(now);
         let taken = self.left > 0;
@@ -38,13 +39,13 @@ impl Allowance {
         taken
     }
 
-    /// Adds what the time that has gone by allows.
+    /// Adds the actions for the elapsed time.
     fn count(&mut self, now: Instant) {
         let counted = *self.counted.get_or_insert(now);
         let gone_by = now.saturating_duration_since(counted).as_nanos();
         let more = u32::try_from(gone_by / self.every.as_nanos().max(1)).unwrap_or(u32::MAX);
         self.left = self.left.saturating_add(more).min(self.row);
-        // Not `now`: what has begun of the next interval counts too.
+        // Not `now`: the begun part of the next interval counts too.
         self.counted = counted.checked_add(self.every.saturating_mul(more)).or(Some(now));
     }
 }
@@ -70,7 +71,7 @@ mod tests {
                 taken += u64::from(allowance.take(start + at));
                 prop_assert!(u128::from(taken) <= u128::from(ROW) + at.as_millis() / every.as_millis());
             }
-            // After a quiet time there is more, for a while.
+            // After a quiet time more are allowed, for a while.
             at += every * ROW;
             let row = (0..100).filter(|_| allowance.take(start + at)).count();
             prop_assert_eq!(row, ROW as usize);

@@ -1,11 +1,10 @@
-//! One descriptor chain, read once out of guest memory and checked (virtio 1.2, section 2.7).
+//! One descriptor chain, read once from guest memory and checked (virtio 1.2, section 2.7).
 //!
-//! A driver may split a request over buffers as it likes, so a device sees two runs of bytes: what it
-//! reads and what it writes. The chain is copied out before it is looked at: a guest that changes its
-//! descriptors afterwards changes nothing here. Buffers themselves are never copied by this module.
+//! A driver may split a request over buffers in any way, so a device sees two runs of bytes: one to read, one
+//! to write. The chain is copied before it is checked, so later changes of its descriptors by the guest have
+//! no effect here. This module never copies the buffers themselves.
 //!
-//! A run holds the map that its buffers were checked against: what a device reads may lie in an image, what it writes
-//! may not.
+//! A run holds the map used to check its buffers. A device may read from an image, but not write to it.
 
 use std::sync::Arc;
 
@@ -14,8 +13,8 @@ use vm_memory::{Bytes as _, GuestAddress};
 use super::queue_areas::Descriptors;
 use super::{GuestMemory, MemoryMap};
 
-/// Descriptors in one chain, indirect ones included: what `preadv` takes at once, and four times what
-/// our queues hold.
+/// Most descriptors in one chain, including indirect ones: the limit of `preadv`, and four times the size of
+/// our queues.
 pub const SEGMENTS_MAX: usize = 1024;
 
 /// Bytes in one chain (virtio 1.2, section 2.7.5.2).
@@ -33,13 +32,13 @@ pub struct Segment {
 /// A fault in a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChainFault {
-    /// The chain loops, leaves the table, nests indirect tables or is too long: its end is not known.
+    /// The chain loops, leaves the table, nests indirect tables or is too long. Its end is unknown.
     #[error("the chain does not end")]
     Endless,
     /// A buffer to be read follows one to be written.
     #[error("a readable buffer follows a writable one")]
     Order,
-    /// A buffer is not in memory that the device may reach in this way.
+    /// A buffer is not in memory open to this kind of access by the device.
     #[error("a buffer lies outside guest memory")]
     Outside,
 }
@@ -47,7 +46,7 @@ pub enum ChainFault {
 /// A run of bytes over some buffers, taken from either end.
 #[derive(Clone, Debug, Default)]
 pub struct Segments {
-    /// The map that the buffers were checked against, from the first buffer on.
+    /// The map used to check the buffers, from the first buffer on.
     map: Option<Arc<MemoryMap>>,
     list: Vec<Segment>,
     /// Buffers before this one are used up.
@@ -66,12 +65,12 @@ impl Segments {
         self.list[self.first..].iter().copied()
     }
 
-    /// The map that the buffers were checked against; `None` if there never was one.
+    /// Returns the map used to check the buffers; `None` if there never was one.
     pub(super) fn map(&self) -> Option<&Arc<MemoryMap>> {
         self.map.as_ref()
     }
 
-    /// Forgets all buffers, and lets go of the map.
+    /// Removes all buffers, and lets go of the map.
     pub fn clear(&mut self) {
         self.map = None;
         self.list.clear();
@@ -79,7 +78,8 @@ impl Segments {
         self.bytes = 0;
     }
 
-    /// Adds a buffer, if it is not empty. Returns whether it lies in the run's map, which is `map` from the first buffer on.
+    /// Adds a buffer, if it is not empty. Returns true if the buffer lies in the run's map. The first buffer
+    /// sets it to `map`.
     pub(super) fn push(&mut self, segment: Segment, map: impl FnOnce() -> Arc<MemoryMap>) -> bool {
         if segment.length == 0 {
             return true;
@@ -90,7 +90,7 @@ impl Segments {
         map.has(segment.address, segment.length as usize)
     }
 
-    /// Leaves out what lies beyond the first `bytes` bytes.
+    /// Removes everything after the first `bytes` bytes.
     pub fn truncate(&mut self, bytes: u32) {
         let mut room = bytes;
         for segment in &mut self.list[self.first..] {
@@ -103,7 +103,7 @@ impl Segments {
         self.bytes = self.bytes.min(u64::from(bytes));
     }
 
-    /// Takes the first `data.len()` bytes away and copies them out. `None` if there are fewer, or they
+    /// Removes the first `data.len()` bytes and copies them out. Returns `None` if there are fewer, or they
     /// are not in guest memory.
     pub fn take_front(&mut self, data: &mut [u8]) -> Option<()> {
         let mut done = 0;
@@ -123,7 +123,7 @@ impl Segments {
         Some(())
     }
 
-    /// Takes the last byte away and says where it is.
+    /// Removes the last byte and returns its address.
     pub fn take_last(&mut self) -> Option<GuestAddress> {
         let segment = self.list[self.first..].last_mut()?;
         segment.length -= 1;
@@ -135,7 +135,8 @@ impl Segments {
         address
     }
 
-    /// Copies `data` to `offset` within the run. `None` if it does not fit, or is not in guest memory.
+    /// Copies `data` to `offset` within the run. Returns `None` if it does not fit, or is not in guest
+    /// memory.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Option<()> {
         let mut skip = offset;
         let mut rest = data;
@@ -155,25 +156,25 @@ impl Segments {
         rest.is_empty().then_some(())
     }
 
-    /// Writes one byte at an address that [`take_last`](Self::take_last) gave. `None` if it is not in guest
-    /// memory.
+    /// Writes one byte at an address from [`take_last`](Self::take_last). Returns `None` if it is not in
+    /// guest memory.
     pub fn write_byte(&self, address: GuestAddress, byte: u8) -> Option<()> {
         self.map()?.write_obj(byte, address).ok()
     }
 }
 
-/// A chain as a device sees it. Kept and loaded again, so that its lists are allocated once.
+/// A chain as a device sees it. It is kept and loaded again, so its lists are allocated once.
 #[derive(Clone, Debug, Default)]
 pub struct Chain {
-    /// Buffers that the driver wrote for the device.
+    /// Buffers with data from the driver.
     pub readable: Segments,
-    /// Where the device writes.
+    /// Buffers for the device to write.
     pub writable: Segments,
 }
 
 impl Chain {
     /// Takes all buffers of a chain in `memory`. After a fault other than [`ChainFault::Endless`] both runs
-    /// are complete all the same, so that a device can still place an answer.
+    /// are still complete, so a device can place an answer.
     pub(super) fn load(
         &mut self,
         mut descriptors: Descriptors<'_>,
@@ -203,7 +204,7 @@ impl Chain {
         if descriptors.ended() { fault } else { Err(ChainFault::Endless) }
     }
 
-    /// Forgets all buffers, and lets go of the maps.
+    /// Removes all buffers, and lets go of the maps.
     pub fn clear(&mut self) {
         self.readable.clear();
         self.writable.clear();
@@ -221,7 +222,7 @@ mod tests {
     const BUFFER: u64 = 0x2_0000;
     const TABLE: u64 = 0x4_0000;
 
-    /// Loads the one chain that `driver` has offered.
+    /// Loads the one chain offered by `driver`.
     fn load(driver: &Driver) -> (Chain, Option<ChainFault>) {
         let mut ring = Ring::open("test", driver.queue(), &driver.memory, &Faults::default()).unwrap();
         let mut chain = Chain::default();
@@ -299,7 +300,7 @@ mod tests {
         driver.put(&[(TABLE, 32, INDIRECT)]);
         let (chain, fault) = load(&driver);
         assert_eq!((fault, chain.readable.bytes(), chain.writable.bytes()), (None, 4, 4));
-        // A table with one entry more than can be named.
+        // A table with one entry more than the largest index allows.
         driver.descriptor(driver.table(), 0, (TABLE, 16 * 0x1_0000, INDIRECT, 0));
         assert_eq!(load(&driver).1, Some(ChainFault::Endless));
         // A table within a table, a table of odd length, an empty one, one outside memory.
@@ -321,7 +322,7 @@ mod tests {
         driver.put(&[(TABLE, 16 * (SEGMENTS_MAX as u32 + 1), INDIRECT)]);
         let (chain, fault) = load(&driver);
         assert_eq!((fault, chain.readable.bytes()), (Some(ChainFault::Endless), SEGMENTS_MAX as u64));
-        // One fewer is the most there may be.
+        // One fewer is the maximum.
         driver.descriptor(TABLE, SEGMENTS_MAX as u16 - 1, (BUFFER, 1, 0, 0));
         assert_eq!(load(&driver).1, None);
     }

@@ -1,4 +1,4 @@
-//! How many threads serve one device, and how many of them wait for work. Pure.
+//! The number of threads serving one device, and the number of idle ones. Pure.
 //!
 //! ```text
 //!   started ──> idle <──> at work
@@ -6,11 +6,12 @@
 //!                └── nothing to do for LINGER, and another one is idle ──> ended
 //! ```
 //!
-//! The first thread is there as long as the device works. Others are started by a thread that goes to work while nobody is idle.
+//! The first thread exists as long as the device works. A thread going to work starts another one if none is
+//! idle.
 
 use std::time::Duration;
 
-/// How long a thread that was started for others' sake stays without work.
+/// Time an additional thread stays without work.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
 
 /// The threads of one device.
@@ -22,38 +23,39 @@ pub(crate) struct Crew {
 }
 
 impl Crew {
-    /// One thread, which is idle, and may become `most`.
+    /// Starts with one idle thread, of at most `most`.
     pub(crate) fn new(most: usize) -> Crew {
         Crew { most, threads: 1, idle: 1 }
     }
 
-    /// An idle thread goes to work.
+    /// Records that an idle thread goes to work.
     pub(crate) fn begin_work(&mut self) {
         self.idle -= 1;
     }
 
-    /// A thread is idle again.
+    /// Records that a thread is idle again.
     pub(crate) fn end_work(&mut self) {
         self.idle += 1;
     }
 
-    /// Whether one more thread is to be started, since nobody is idle.
+    /// Returns true if one more thread should be started because none is idle.
     pub(crate) fn is_short(&self) -> bool {
         self.idle == 0 && self.threads < self.most
     }
 
-    /// One more thread was started.
+    /// Records one more started thread.
     pub(crate) fn add(&mut self) {
         self.threads += 1;
         self.idle += 1;
     }
 
-    /// A thread that was started cannot begin. The thread still counts, so that no other one is tried in its place.
+    /// Records that a started thread cannot begin. The thread still counts, so no other one is tried in its
+    /// place.
     pub(crate) fn lose(&mut self) {
         self.idle -= 1;
     }
 
-    /// An idle thread that was started for others' sake has nothing to do. Returns whether it may end; then it does.
+    /// Called when an additional idle thread has nothing to do. Returns true if it may end; it must end then.
     pub(crate) fn leave(&mut self) -> bool {
         let others = self.idle > 1;
         if others {
@@ -63,7 +65,7 @@ impl Crew {
         others
     }
 
-    /// Threads that are idle.
+    /// Returns the number of idle threads.
     #[cfg(test)]
     pub(crate) fn idle(&self) -> usize {
         self.idle

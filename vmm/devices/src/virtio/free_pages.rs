@@ -1,18 +1,18 @@
-//! Gives the host back the memory behind pages that the guest has done with. The one place that decides how, by what is behind
-//! them; images are never touched.
+//! Gives the memory behind the guest's unused pages back to the host. Only this module decides how, depending
+//! on the memory's backing. Images are never touched.
 //!
 //! | behind the pages | how | content later |
 //! |---|---|---|
-//! | anonymous memory | `MADV_DONTNEED`, and large pages that are torn by it are taken apart | zeros |
-//! | a private mapping of a file | `MADV_DONTNEED` | what the file has |
+//! | anonymous memory | `MADV_DONTNEED`, and torn large pages are split | zeros |
+//! | a private mapping of a file | `MADV_DONTNEED` | the file's content |
 //!
-//! Where a template's file has no data for whole large pages, RAM is anonymous memory all the same.
+//! RAM is also anonymous where a template's file has no data for whole large pages.
 //!
-//! RAM is in large pages of the host. A large page that has lost a part stays whole in the host's memory until the host is short of it, and
-//! khugepaged would fill the gap with zeros again within minutes. So it is taken apart at once (`MADV_COLD` on it does
-//! that, `madvise_cold_or_pageout_pte_range` of the kernel's mm/madvise.c) and is to have small pages from then on
-//! (`MADV_NOHUGEPAGE`), until it is given back as a whole. All calls but `MADV_DONTNEED` are advice: a host that does not
-//! take it has given nothing up.
+//! RAM is in large pages of the host. If a large page has lost a part, it stays whole in the host's memory
+//! until the host is short of it, and khugepaged would fill the gap with zeros again within minutes. So it is
+//! split at once (`MADV_COLD` on it does this, `madvise_cold_or_pageout_pte_range` of the kernel's
+//! mm/madvise.c). From then on it has small pages (`MADV_NOHUGEPAGE`), until it is given back as a whole. All
+//! calls except `MADV_DONTNEED` are advice: a host loses nothing by refusing them.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -23,19 +23,20 @@ use vm_memory::{GuestMemory as _, GuestMemoryRegion as _, GuestRegionMmap};
 use super::MemoryMap;
 use super::chain::Segment;
 
-/// The host's pages, in bytes: memory goes back in whole ones.
+/// The host's pages, in bytes. Memory is given back in whole pages.
 const PAGE: usize = 4096;
 
-/// The host's large pages, in bytes. A region of RAM is cut by advice at these at most, so that the host keeps as many parts of
-/// a VM's memory as it has large pages, or fewer.
+/// The host's large pages, in bytes. Advice splits a region of RAM at most at their borders, so the host
+/// keeps at most as many parts of a VM's memory as it has large pages.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// Gives the host the memory behind these runs back, as far as they are whole pages that devices may write to.
+/// Gives the memory behind these runs back to the host, as far as they are whole pages open to device writes.
 ///
 /// # Errors
-/// A run does not lie in the map, an image is among them, or the host's kernel refuses. The runs before have been given back.
+/// A run does not lie in the map, an image is among them, or the host's kernel refuses. The runs before have
+/// been given back.
 pub(crate) fn give_back(map: &MemoryMap, runs: impl Iterator<Item = Segment>) -> io::Result<()> {
-    // Large pages that have lost a part, by their beginning in this process.
+    // Torn large pages, by their address in this process.
     let mut torn = BTreeMap::new();
     for run in runs {
         let (mut done, bytes) = (0, u64::from(run.length));
@@ -54,7 +55,7 @@ pub(crate) fn give_back(map: &MemoryMap, runs: impl Iterator<Item = Segment>) ->
             done += count;
         }
     }
-    // What a file has is in the page cache, whose pages are not the guest's to take apart.
+    // A file's pages are in the page cache, and the guest must not split them.
     for large in torn.values().filter(|large| large.is_anonymous()) {
         large.advise(libc::MADV_NOHUGEPAGE);
         large.advise(libc::MADV_COLD);
@@ -62,7 +63,7 @@ pub(crate) fn give_back(map: &MemoryMap, runs: impl Iterator<Item = Segment>) ->
     Ok(())
 }
 
-/// Whole pages of a region, by their place in the region's mapping.
+/// Whole pages of a region, by their address in the region's mapping.
 #[derive(Clone, Copy, Debug)]
 struct Part<'map> {
     region: &'map GuestRegionMmap,
@@ -72,7 +73,7 @@ struct Part<'map> {
 }
 
 impl<'map> Part<'map> {
-    /// The whole pages of these bytes of a region, maybe none.
+    /// Returns the whole pages of these bytes of a region, possibly none.
     fn of(region: &'map GuestRegionMmap, offset: u64, bytes: u64) -> io::Result<Part<'map>> {
         // An image's pages are the page cache's, not the guest's.
         if region.prot() & libc::PROT_WRITE == 0 {
@@ -91,13 +92,13 @@ impl<'map> Part<'map> {
         self.start == self.end
     }
 
-    /// The large pages that lie in the part as a whole.
+    /// Returns the large pages that lie in the part as a whole.
     fn whole_large_pages(&self) -> Part<'map> {
         let start = self.start.next_multiple_of(LARGE_PAGE).min(self.end);
         Part { start, end: (self.end / LARGE_PAGE * LARGE_PAGE).max(start), ..*self }
     }
 
-    /// The large pages that lie in the region, and of which the part has something but not all.
+    /// Returns the region's large pages only partly covered by the part.
     fn torn_large_pages(&self) -> impl Iterator<Item = Part<'map>> + use<'map> {
         let part = *self;
         let base = part.region.as_ptr() as usize;
@@ -110,14 +111,14 @@ impl<'map> Part<'map> {
         ends.into_iter().flatten().filter(move |large| large.start < part.start || large.end > part.end)
     }
 
-    /// Whether no page of a file is behind it: a file that RAM comes from never changes, and where it has no data for whole large pages, RAM
-    /// does not show it.
+    /// Returns true if no page of a file is behind it. RAM's file never changes, and RAM does not show it
+    /// where the file has no data for whole large pages.
     fn is_anonymous(&self) -> bool {
         let Some(place) = self.region.file_offset() else { return true };
         let at = |address: usize| place.start() + (address - self.region.as_ptr() as usize) as u64;
         match rustix::fs::seek(place.file(), SeekFrom::Data(at(self.start))) {
             Ok(data) => data >= at(self.end),
-            // Nothing but a hole is left.
+            // Only a hole is left.
             Err(error) => error == rustix::io::Errno::NXIO,
         }
     }
@@ -127,19 +128,19 @@ impl<'map> Part<'map> {
         if self.is_empty() { Ok(()) } else { self.madvise(libc::MADV_DONTNEED) }
     }
 
-    /// Gives advice that need not be taken.
+    /// Gives optional advice.
     fn advise(&self, advice: libc::c_int) {
         if !self.is_empty() {
-            // A host without large pages, or an old one, knows no such advice.
+            // A host without large pages, or an old one, does not know this advice.
             let _ = self.madvise(advice);
         }
     }
 
     fn madvise(&self, advice: libc::c_int) -> io::Result<()> {
         let address = self.region.as_ptr().wrapping_add(self.start - self.region.as_ptr() as usize);
-        // SAFETY: the range lies in the region's mapping, which the borrowed map keeps, and begins at a page. The mapping is
-        // private and not the program's own memory: at most the guest's content goes, which this process reads and writes by
-        // volatile accesses alone.
+        // SAFETY: the range lies in the region's mapping, which the borrowed map keeps, and begins at a page.
+        // The mapping is private and not the program's own memory: at most the guest's content goes, and this
+        // process reads and writes it by volatile accesses alone.
         let result = unsafe { libc::madvise(address.cast(), self.end - self.start, advice) };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
@@ -166,7 +167,7 @@ mod tests {
         give_back(map, std::iter::once(Segment { address: GuestAddress(address), length }))
     }
 
-    /// How many bytes still have what was written there.
+    /// Returns the number of bytes that still have their written content.
     fn kept(map: &MemoryMap, base: u64, bytes: usize) -> usize {
         let mut content = vec![0; bytes];
         map.read_slice(&mut content, GuestAddress(base)).unwrap();
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn plugged_memory_is_given_back() {
-        // As the VMM makes it: nothing in the room can be touched until a part is opened.
+        // The same as in the VMM: nothing in the room is accessible until a part is opened.
         let flags = libc::MAP_ANONYMOUS | libc::MAP_PRIVATE | libc::MAP_NORESERVE;
         let room = MmapRegion::build(None, 4 * LARGE_PAGE, libc::PROT_NONE, flags).unwrap();
         // SAFETY: the range is the mapping's beginning.

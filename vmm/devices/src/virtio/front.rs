@@ -1,4 +1,4 @@
-//! Functions that the front ends of all devices share.
+//! Functions shared by the front ends of all devices.
 
 use serde::de::DeserializeOwned;
 use virtio_queue::Queue;
@@ -6,7 +6,7 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::DeviceError;
 
-/// Answers a read of a configuration space that holds `config`; what lies beyond reads as zero.
+/// Answers a read of a configuration space with the content `config`. Bytes after its end read as zero.
 pub(crate) fn read_config(config: &[u8], offset: u64, data: &mut [u8]) {
     data.fill(0);
     let here = usize::try_from(offset).ok().and_then(|offset| config.get(offset..)).unwrap_or(&[]);
@@ -15,7 +15,7 @@ pub(crate) fn read_config(config: &[u8], offset: u64, data: &mut [u8]) {
     }
 }
 
-/// The queues of an activation and their events, if there are `N` of each.
+/// Returns the queues of an activation and their events, if there are `N` of each.
 pub(crate) fn queues<const N: usize>(
     device: &'static str,
     queues: Vec<Queue>,
@@ -34,7 +34,7 @@ pub(crate) fn read_state<S: DeserializeOwned>(
         .map_err(|error| DeviceError { device, message: format!("the saved state is malformed: {error}") })
 }
 
-/// Whether a saved state is that of a device made like this one.
+/// Checks that a saved state comes from a device made like this one.
 pub(crate) fn check_state<S: DeserializeOwned + PartialEq + std::fmt::Debug>(
     device: &'static str,
     saved: &serde_json::Value,

@@ -1,9 +1,9 @@
-//! System calls straight into and out of guest memory, so that no data is copied on the way.
+//! System calls directly into and out of guest memory, without copying data on the way.
 //!
-//! With the window that packets are received into, the one place in the crate where addresses of guest memory are handed to the
-//! kernel. Every address is checked against the memory map of its run, and the run is borrowed, and with it the map and its mappings, for as
-//! long as the addresses are used. A run of what a device only reads may lie in an image, which is mapped read-only: the
-//! kernel refuses to write there.
+//! Besides the packet receive window, this is the only place in the crate that passes addresses of guest
+//! memory to the kernel. Every address is checked against its run's memory map. The run is borrowed as long
+//! as the addresses are used, and with it the map and its mappings. A run for device reads may lie in an
+//! image. Images are mapped read-only, so the kernel refuses to write there.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,14 +13,14 @@ use vm_memory::{GuestMemory as _, GuestMemoryRegion as _, VolatileSlice};
 use super::MemoryMap;
 use super::chain::{Segment, Segments};
 
-/// Entries that the kernel takes at once (UIO_MAXIOV).
+/// Most entries in one system call (UIO_MAXIOV).
 pub(super) const IOV_MAX: usize = 1024;
 
-/// Room for addresses of buffers. Kept and filled again.
+/// Storage for addresses of buffers. It is kept and filled again.
 #[derive(Debug, Default)]
 pub struct Iovecs(Vec<libc::iovec>);
 
-// SAFETY: addresses are used through a `Transfer` only, which fills the list anew from mappings that it keeps, and
+// SAFETY: addresses are used only through a `Transfer`. It refills the list from mappings that it keeps, and
 // those may be used from any thread.
 unsafe impl Send for Iovecs {}
 
@@ -36,7 +36,7 @@ pub struct Transfer<'a> {
 pub struct Outside;
 
 impl Iovecs {
-    /// The buffers of `runs`, one run after the other.
+    /// Returns the buffers of `runs`, one run after the other.
     pub fn over<'a>(
         &'a mut self,
         runs: impl IntoIterator<Item = &'a Segments>,
@@ -53,7 +53,8 @@ impl Iovecs {
     }
 }
 
-/// The addresses of a buffer, which hold while `map` is kept: in one piece but where parts of memory meet.
+/// Calls `each` with the addresses of a buffer, in one piece except where parts of memory meet. They are
+/// valid while `map` is kept.
 pub(super) fn entries(
     map: &MemoryMap,
     segment: Segment,
@@ -78,13 +79,15 @@ impl Transfer<'_> {
     /// Fills all buffers from `file` at `offset`. Short files are an error.
     pub fn read_at(self, file: BorrowedFd<'_>, offset: u64) -> io::Result<()> {
         self.whole(offset, |list, offset| {
-            // SAFETY: the list was made by `over` from checked guest memory that the borrowed runs keep mapped.
+            // SAFETY: the list was made by `over` from checked guest memory that the borrowed runs keep
+            // mapped.
             unsafe { libc::preadv(file.as_raw_fd(), list.as_ptr(), list.len() as i32, offset) }
         })
     }
 
-    /// Fills all buffers from what `file` has in memory at `offset`. Returns whether that is all of it: where it is not, nothing that is in the
-    /// buffers counts, and the kernel has begun to read the rest. EOPNOTSUPP where the file system cannot say.
+    /// Fills all buffers from the content of `file` cached in memory at `offset`. Returns true if this was
+    /// all of it. If not, the buffers' content is invalid, and the kernel has begun to read the rest. The
+    /// error is EOPNOTSUPP if the file system does not support this.
     pub fn read_cached_at(&self, file: BorrowedFd<'_>, offset: u64) -> io::Result<bool> {
         let at = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
         let list = &self.list[..self.list.len().min(IOV_MAX)];
@@ -107,7 +110,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// All buffers as one packet to `link`.
+    /// Writes all buffers as one packet to `link`.
     pub fn write_packet(&self, link: BorrowedFd<'_>) -> io::Result<usize> {
         if self.list.len() > IOV_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -118,7 +121,7 @@ impl Transfer<'_> {
         })
     }
 
-    /// Fills the buffers with random bytes, as far as the kernel gives them. Returns how many.
+    /// Fills the buffers with random bytes, as far as the kernel gives them. Returns the number of bytes.
     pub fn fill_random(&self) -> io::Result<u64> {
         let mut done = 0;
         for entry in &*self.list {
@@ -134,7 +137,7 @@ impl Transfer<'_> {
         Ok(done)
     }
 
-    /// Calls `transfer` until all buffers are done. Buffers that are done are taken off the list.
+    /// Calls `transfer` until all buffers are done. Finished buffers are removed from the list.
     fn whole(self, mut offset: u64, transfer: impl Fn(&[libc::iovec], i64) -> isize) -> io::Result<()> {
         let mut list = &mut self.list[..];
         while !list.is_empty() {
@@ -159,7 +162,7 @@ impl Transfer<'_> {
     }
 }
 
-/// A system call that is repeated while signals interrupt it.
+/// Repeats a system call while signals interrupt it.
 pub(super) fn retry(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     loop {
         match usize::try_from(call()) {

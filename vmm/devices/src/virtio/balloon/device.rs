@@ -1,4 +1,4 @@
-//! The balloon's front end, and all there is behind it.
+//! The balloon: its front end, and everything behind it.
 
 use std::sync::Arc;
 
@@ -17,18 +17,20 @@ const DEVICE: &str = "balloon";
 /// Device ID of a balloon (virtio 1.2, section 5).
 const DEVICE_ID: u32 = 5;
 
-/// VIRTIO_BALLOON_F_REPORTING. VIRTIO_BALLOON_F_PAGE_POISON is not offered: a driver whose kernel relies on the content of
-/// free pages then does not take reporting (`virtballoon_validate`), so that pages may come back with any content.
+/// VIRTIO_BALLOON_F_REPORTING. We do not offer VIRTIO_BALLOON_F_PAGE_POISON. Without it, a driver does not
+/// enable reporting if its kernel relies on the content of free pages (`virtballoon_validate`). So pages may
+/// come back with any content.
 const REPORTING: u32 = 5;
 
-/// The queue of reports. The standard has it behind two others that come with features of their own; drivers and
-/// devices leave out those that are not there (`vm_find_vqs`, drivers/virtio/virtio_mmio.c).
+/// The queue of reports. In the standard it comes after two others with their own features. Drivers and
+/// devices leave out missing queues (`vm_find_vqs`, drivers/virtio/virtio_mmio.c).
 const REPORTS: u16 = 2;
 
-/// Bytes of the configuration space without poison: how many pages the balloon should have, and has. Always none.
+/// Bytes of the configuration space without poison: the requested and the actual number of pages in the
+/// balloon. Both are always 0.
 const CONFIG_BYTES: usize = 8;
 
-/// A balloon that is never filled, and takes reports of free pages.
+/// A balloon for reports of free pages only. It is never filled.
 #[derive(Debug, Default)]
 pub struct Balloon {
     faults: Faults,
@@ -37,7 +39,7 @@ pub struct Balloon {
 
 #[derive(Debug)]
 struct Active {
-    /// Queues that are not served, in order.
+    /// Unserved queues, in order.
     idle: Vec<Queue>,
     /// `None` if the driver did not take reporting.
     reports: Option<Ring>,
@@ -53,8 +55,8 @@ impl Balloon {
 
     fn serve(&mut self) {
         let Some(Active { reports: Some(ring), interrupt, chain, .. }) = &mut self.active else { return };
-        // No more than the queue holds: notifications are never muted, so the driver will say if it
-        // has added more meanwhile.
+        // At most the queue's size: notifications are never muted, so the driver notifies us if it has added
+        // more meanwhile.
         for _ in 0..ring.size() {
             let Some(taken) = ring.take(chain) else { break };
             if !give_back(chain, taken) && taken.fault.is_none() {
@@ -66,15 +68,15 @@ impl Balloon {
     }
 }
 
-/// Gives back what is reported, up to the bounds. Returns whether that was all in order.
+/// Gives back the reported pages, up to the bounds. Returns true if the report was valid.
 fn give_back(chain: &mut Chain, taken: Taken) -> bool {
-    // Of a chain with a fault nothing is believed.
+    // Nothing in a faulty chain is trusted.
     if taken.fault.is_some() || chain.writable.bytes() == 0 {
         return false;
     }
     chain.writable.truncate(REPORT_BYTES_MAX);
     let Some(map) = chain.writable.map() else { return false };
-    // What the host does not take it keeps: the guest loses nothing.
+    // The host keeps refused pages, so the guest loses nothing.
     free_pages::give_back(map, chain.writable.iter().take(usize::from(RUNS_MAX))).is_ok()
 }
 
@@ -88,7 +90,7 @@ impl VirtioDevice for Balloon {
     }
 
     fn queue_sizes(&self) -> &[u16] {
-        // To fill, to empty, reports: a driver of Linux wants room for a whole report.
+        // For inflating, deflating, reports. A Linux driver needs room for a whole report.
         &[16, 16, RUNS_MAX]
     }
 
@@ -107,7 +109,7 @@ impl VirtioDevice for Balloon {
         let taken = (features & 1 << REPORTING != 0).then(|| idle.pop()).flatten();
         let reports = taken.map(|queue| Ring::open(DEVICE, queue, &memory, &self.faults)).transpose()?;
         self.active = Some(Active { idle, reports, interrupt, chain: Chain::default() });
-        // What was reported before a pause is answered after it.
+        // Reports from before a pause are answered after it.
         self.serve();
         Ok(())
     }

@@ -1,13 +1,14 @@
-//! virtio-balloon, of which only free page reporting is offered (virtio 1.2, section 5.5.6.7): the guest's kernel says
-//! which of its pages are free, and their memory goes back to the host.
+//! virtio-balloon, with free page reporting only (virtio 1.2, section 5.5.6.7): the guest's kernel reports
+//! its free pages, and their memory goes back to the host.
 //!
-//! The device owns, between activation and reset, the queue of reports. Never does it give back memory that devices may
-//! not write to, such as an image's, and never does it ask the guest for memory: the balloon itself stays empty, and what
-//! a driver puts into the queues to fill and to empty it stays there.
+//! Between activation and reset, the device owns the queue of reports. It never gives back memory closed to
+//! device writes, such as an image's, and it never asks the guest for memory. The balloon itself stays empty,
+//! and buffers in the inflate and deflate queues stay there.
 //!
-//! A report is a chain of writable buffers, each a run of free pages; no byte is written to them. The driver keeps the pages
-//! aside until the report is answered, and may find them with any content afterwards. A report is served on the vCPU's
-//! thread, since the driver waits for the answer, and at most [`RUNS_MAX`] runs of it are given back.
+//! A report is a chain of writable buffers, each a run of free pages; no byte is written to them. The driver
+//! keeps the pages aside until the report is answered, and may find them with any content afterwards. A
+//! report is served on the vCPU's thread, because the driver waits for the answer, and at most [`RUNS_MAX`]
+//! runs of it are given back.
 
 mod device;
 mod snapshot;
@@ -17,10 +18,10 @@ mod tests;
 pub use device::Balloon;
 pub use snapshot::BalloonSnapshot;
 
-/// Runs of one report that are given back: what Linux sends at most (`PAGE_REPORTING_CAPACITY`). Each is a system call, and
-/// the vCPU waits for all.
+/// Most runs given back from one report, the same as Linux's maximum (`PAGE_REPORTING_CAPACITY`). Each is a
+/// system call, and the vCPU waits for all.
 pub(crate) const RUNS_MAX: u16 = 32;
 
-/// Bytes of one report that are given back: as many as 32 runs of Linux have at most, of 4 MiB each. The host's kernel
-/// takes some milliseconds for that.
+/// Most bytes given back from one report: the maximum of 32 runs on Linux, of 4 MiB each. This takes the
+/// host's kernel some milliseconds.
 pub(crate) const REPORT_BYTES_MAX: u32 = 128 << 20;

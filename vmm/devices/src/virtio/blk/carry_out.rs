@@ -1,6 +1,7 @@
-//! Carries requests out on the disk's file. The data goes between guest memory and the page cache without a stop.
+//! Carries out requests on the disk's file. The data goes directly between guest memory and the page cache.
 //!
-//! A request is tried first without waiting for the node's disk: a read of what is in memory, a write into the page cache.
+//! A request is tried first without waiting for the node's disk: a read of cached content, a write into the
+//! page cache.
 
 use std::fs::File;
 use std::io;
@@ -16,33 +17,33 @@ use crate::virtio::iovec::Iovecs;
 /// The answer to GET_ID; shorter than its field, so the rest is zero.
 const IDENTITY: &[u8] = b"podvisor";
 
-/// A disk's file, and what is known of it.
+/// A disk's file and its properties.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Content<'a> {
     pub(super) file: &'a File,
-    /// A regular file, which takes room on the node as it is written to.
+    /// A regular file. It takes more space on the node as it is written to.
     pub(super) is_regular: bool,
-    /// The driver cannot flush, so each write must be on the disk before it is answered.
+    /// The driver cannot flush, so each write must be on the disk before its answer.
     pub(super) write_through: bool,
 }
 
-/// Whether an operation may keep its thread waiting for the node's disk.
+/// Whether an operation may make its thread wait for the node's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
-    /// No: an operation that would have to wait has done nothing.
+    /// No waiting: an operation returns without any effect if it would have to wait.
     Never,
     /// As long as the disk takes.
     ForDisk,
 }
 
-/// A request that was not carried out.
+/// The reason why a request was not carried out.
 #[derive(Debug)]
 pub(super) enum Failed {
     /// The answer to the driver.
     Status(Status),
     /// The file's disk is full; nothing was answered.
     NoRoom,
-    /// The node's disk has to be waited for; nothing was answered.
+    /// The request has to wait for the node's disk; nothing was answered.
     WouldWait,
 }
 
@@ -89,7 +90,8 @@ impl Content<'_> {
             match buffers.read_cached_at(self.file.as_fd(), offset) {
                 Ok(true) => return Ok(bytes),
                 Ok(false) => return Err(Failed::WouldWait),
-                // A file system that cannot say, such as a tmpfs: all is read as if it were in memory.
+                // A file system without support for this, such as a tmpfs: everything is read as if it were
+                // in memory.
                 Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
                 Err(_) => return Err(Status::IoError.into()),
             }
@@ -98,12 +100,13 @@ impl Content<'_> {
         Ok(bytes)
     }
 
-    /// Decides what a request that changes the file ends with. A block device without room has been cut short, and stays so.
+    /// Returns the outcome of a failed change to the file. A block device without room has been cut short,
+    /// and stays so.
     fn failed(self, error: &io::Error) -> Failed {
         if self.is_regular && lacks_room(error) { Failed::NoRoom } else { Status::IoError.into() }
     }
 
-    /// Never waits for room: the kernel reports what it could not write once, and has lost it then.
+    /// Never waits for room: the kernel reports a failed write once, and the data is lost then.
     fn flush(self) -> Result<u32, Failed> {
         self.file.sync_data().map(|()| 0).map_err(|_| Status::IoError.into())
     }
@@ -119,7 +122,7 @@ impl Content<'_> {
     }
 }
 
-/// Whether a file that could not be written to can be once there is room.
+/// Returns true if the file can be written to once there is room.
 fn lacks_room(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
@@ -128,14 +131,14 @@ fn punch(file: &File, range: Range) -> io::Result<()> {
     fallocate(file, FallocateMode::PunchHole, true, range.offset, range.length).map_err(io::Error::from)
 }
 
-/// Makes the range read as zeroes, and keeps its space unless it may be given back.
+/// Makes the range read as zeroes. Its space is kept unless it may be given back.
 fn zero(file: &File, range: Range) -> io::Result<()> {
     if range.unmap {
         return punch(file, range);
     }
     let result = fallocate(file, FallocateMode::ZeroRange, true, range.offset, range.length);
     match result.map_err(io::Error::from) {
-        // Not every file system knows this one (tmpfs does not); a hole reads the same.
+        // Some file systems do not support this (tmpfs does not); a hole reads the same.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => punch(file, range),
         other => other,
     }

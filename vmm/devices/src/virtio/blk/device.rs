@@ -1,4 +1,4 @@
-//! The disk's front end: what the driver may know of it, and the life of its worker.
+//! The disk's front end: its features and configuration for the driver, and the life of its worker.
 
 use std::fs::File;
 use std::io;
@@ -33,7 +33,7 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 pub struct Blk {
     file: Arc<File>,
     limits: Limits,
-    /// Sectors, which the worker of a block device raises.
+    /// The size in sectors. A block device's worker raises it.
     sectors: Arc<AtomicU64>,
     name: String,
     faults: Faults,
@@ -42,9 +42,10 @@ pub struct Blk {
 }
 
 impl Blk {
-    /// A disk with the content of `file`: a regular file or a block device, opened for writing too
-    /// unless `read_only`. The capacity is the file's size now, in whole sectors; that of a block device grows with it. While the node has no room for what the
-    /// guest writes to a regular file, the disk is among `full_disks`.
+    /// Returns a disk with the content of `file`: a regular file or a block device, opened for writing too
+    /// unless `read_only`. The capacity is the file's size now, in whole sectors; a block device's capacity
+    /// grows with the device. The disk is counted in `full_disks` while the node has no room for the guest's
+    /// writes to a regular file.
     pub fn new(file: File, read_only: bool, full_disks: &FullDisks) -> io::Result<Blk> {
         let is_regular = file.metadata()?.is_file();
         Blk::over(file, read_only, is_regular, full_disks)

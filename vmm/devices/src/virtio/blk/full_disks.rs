@@ -1,4 +1,5 @@
-//! The disks of a VM whose writes wait for room on the node: counted for whoever reports it.
+//! The number of a VM's full disks: disks with writes waiting for room on the node. It is counted for
+//! reports.
 //!
 //! ```text
 //!   a write finds no room ──enter──> counted ──the write is done, or the disk is reset──> not counted
@@ -20,12 +21,12 @@ struct Shared {
     changed: EventFd,
 }
 
-/// A disk that waits; counted until it is dropped.
+/// A waiting disk; counted until it is dropped.
 #[derive(Debug)]
 pub(super) struct FullDisk(FullDisks);
 
 impl FullDisks {
-    /// No disk waits.
+    /// Starts without waiting disks.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -35,12 +36,12 @@ impl FullDisks {
         Ok(FullDisks(Arc::new(Shared { count: AtomicU32::new(0), changed })))
     }
 
-    /// Number of the disks that wait for room now.
+    /// Returns the number of disks waiting for room now.
     pub fn count(&self) -> u32 {
         self.0.count.load(Ordering::SeqCst)
     }
 
-    /// Readable when the number has changed since it was last read.
+    /// Readable when the number has changed since the last read of this event.
     pub fn changed(&self) -> &EventFd {
         &self.0.changed
     }
@@ -54,7 +55,7 @@ impl FullDisks {
     }
 
     fn publish(&self) {
-        // Refused only when the counter is full, and then the event is readable already.
+        // Fails only if the counter is full, and then the event is readable already.
         let _ = self.0.changed.write(1);
     }
 }

@@ -1,4 +1,4 @@
-//! A request to the disk: read out of guest memory and checked against the disk's limits, without touching the
+//! A request to the disk: read from guest memory and checked against the disk's limits, without touching the
 //! disk.
 
 use virtio_bindings::virtio_blk as spec;
@@ -7,7 +7,7 @@ use vm_memory::GuestAddress;
 use super::{RANGE_SECTORS_MAX, RANGES_MAX, REQUEST_BYTES_MAX, SECTOR_BYTES};
 use crate::virtio::chain::{Chain, ChainFault};
 
-/// How a request ended, as the driver reads it.
+/// The outcome of a request, as the driver reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Status {
@@ -22,7 +22,7 @@ pub(super) struct Limits {
     /// Whole sectors.
     pub(super) sectors: u64,
     pub(super) read_only: bool,
-    /// The file is no block device: it takes room on the node as it is written to, and its size stays.
+    /// The file is not a block device: it takes space on the node as it is written to, and its size is fixed.
     pub(super) is_regular: bool,
 }
 
@@ -31,18 +31,18 @@ pub(super) struct Limits {
 pub(super) struct Range {
     pub(super) offset: u64,
     pub(super) length: u64,
-    /// Space may be given back.
+    /// The space may be given back.
     pub(super) unmap: bool,
 }
 
-/// A request that the disk can try.
+/// A valid request for the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Operation {
-    /// Fill what is left of the writable bytes from this offset.
+    /// Fill the remaining writable bytes from this offset.
     Read {
         offset: u64,
     },
-    /// Write what is left of the readable bytes to this offset.
+    /// Write the remaining readable bytes to this offset.
     Write {
         offset: u64,
     },
@@ -52,16 +52,17 @@ pub(super) enum Operation {
     WriteZeroes(Vec<Range>),
 }
 
-/// A chain that an answer can be given to.
+/// A chain with room for an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Request {
-    /// Where the status byte goes.
+    /// Address of the status byte.
     pub(super) status: GuestAddress,
-    /// The action, or the answer already.
+    /// The action, or an immediate answer.
     pub(super) operation: Result<Operation, Status>,
 }
 
-/// `None` if the chain has no place for a status byte, so that nothing can be answered.
+/// Parses a request. Returns `None` if the chain has no place for a status byte, because then no answer is
+/// possible.
 pub(super) fn parse(chain: &mut Chain, fault: Option<ChainFault>, limits: Limits) -> Option<Request> {
     if fault == Some(ChainFault::Endless) {
         return None;
@@ -97,14 +98,14 @@ fn operation(chain: &mut Chain, limits: Limits) -> Result<Operation, Status> {
     }
 }
 
-/// Byte offset of a transfer, if it is made of sectors that the disk has.
+/// Returns the byte offset of a transfer, if it has whole sectors within the disk.
 fn span(sector: u64, bytes: u64, limits: Limits) -> Option<u64> {
     let end = sector.checked_add(bytes / SECTOR_BYTES)?;
     let fits = bytes.is_multiple_of(SECTOR_BYTES) && bytes <= REQUEST_BYTES_MAX && end <= limits.sectors;
     if fits { sector.checked_mul(SECTOR_BYTES) } else { None }
 }
 
-/// The ranges of a DISCARD or WRITE_ZEROES (section 5.2.6): sector u64, count u32, flags u32 each.
+/// Parses the ranges of a DISCARD or WRITE_ZEROES (section 5.2.6): sector u64, count u32, flags u32 each.
 fn ranges(chain: &mut Chain, limits: Limits, flags_known: u32) -> Result<Vec<Range>, Status> {
     const RANGE_BYTES: u64 = 16;
     let bytes = chain.readable.bytes();

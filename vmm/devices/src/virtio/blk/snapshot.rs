@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A disk's state: enough to see that the same disk is put back.
+/// A disk's state: enough to recognise the same disk at a restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BlkSnapshot {
     /// Capacity in sectors of 512 bytes, as the driver read it.
     pub sectors: u64,
-    /// Whether the driver read that it may not write.
+    /// True if the disk was read-only for the driver.
     pub read_only: bool,
 }

@@ -1,19 +1,20 @@
-//! When a driver hears of requests that were answered, one after the other, while there are more. Pure.
+//! Decides when to notify a driver of answers while more requests are served. Pure.
 
 use std::time::Duration;
 
-/// Requests that are answered before the driver hears of the first of them.
+/// Most requests answered before the driver is notified of the first of them.
 const ANSWERS_MAX: u32 = 8;
 
-/// Time within which a request is answered if it is one that a driver may wait for beside its own.
+/// Longest time of a quick request. A driver may wait for another quick request in addition to its own.
 const QUICK: Duration = Duration::from_micros(100);
 
-/// Answers of which the driver has not heard.
+/// Answers without a notification of the driver so far.
 #[derive(Debug, Default)]
 pub(super) struct Unheard(u32);
 
 impl Unheard {
-    /// Adds a request that took this long. Returns whether the driver is to hear of all now: the next one is likely to take as long.
+    /// Adds a request with its duration. Returns true if the driver should be notified of all answers now:
+    /// after a slow request, the next one is likely to be slow too.
     pub(super) fn add(&mut self, took: Duration) -> bool {
         self.0 += 1;
         let hears = self.0 == ANSWERS_MAX || took > QUICK;

@@ -1,7 +1,7 @@
-//! Whether a disk's thread may take the processor from the guest that wakes it. Pure.
+//! Decides whether a disk's thread may preempt the guest when the guest wakes it. Pure.
 //!
-//! A guest that asks for many things at once goes on asking where the thread waits for its turn, which then finds them all. A guest
-//! that asks for a single thing has nothing else to do, and would have to halt first.
+//! While the thread waits for its turn, a guest with many requests continues to add them, and the thread then
+//! finds them all. A guest with a single request has nothing else to do, and would have to halt first.
 //!
 //! ```text
 //!             a turn of wake-ups found one request each
@@ -10,13 +10,14 @@
 //!      └────────────── some wake-ups later: a trial ─────────┘
 //! ```
 
-/// Wake-ups of a patient thread after which it is looked at how much they found.
+/// Wake-ups of a patient thread before its requests are counted.
 const TURN: u32 = 8;
 
-/// Requests that a wake-up finds, on average of a turn, where patience is worth it.
+/// Average requests for each wake-up of a turn to make patience worth it.
 const MANY: u32 = 2;
 
-/// Wake-ups after which an urgent thread, which hardly ever finds more than one request, tries to be patient.
+/// Wake-ups before an urgent thread tries to be patient. An urgent thread hardly ever finds more than one
+/// request.
 const TRIAL_AFTER: u32 = 128;
 
 /// How urgent a thread is.
@@ -24,11 +25,11 @@ const TRIAL_AFTER: u32 = 128;
 pub(super) enum Urgency {
     /// The thread waits for its turn (SCHED_BATCH).
     Patient,
-    /// The thread runs when it is woken, as the kernel does by default.
+    /// The thread runs when it is woken, the kernel's default.
     Urgent,
 }
 
-/// A thread's urgency, and what came of it lately.
+/// A thread's urgency, and its recent results.
 #[derive(Debug)]
 pub(super) struct Wakings {
     urgency: Urgency,
@@ -37,12 +38,12 @@ pub(super) struct Wakings {
 }
 
 impl Wakings {
-    /// A thread that is patient at first.
+    /// Returns a patient thread.
     pub(super) fn new() -> Wakings {
         Wakings { urgency: Urgency::Patient, wakings: 0, requests: 0 }
     }
 
-    /// Adds a wake-up that found this many requests. Returns how urgent the thread is to be from now on, if that is a change.
+    /// Adds a wake-up with this many requests. Returns the thread's new urgency if it changes.
     pub(super) fn add(&mut self, requests: u32) -> Option<Urgency> {
         self.wakings += 1;
         self.requests = self.requests.saturating_add(requests);
@@ -65,7 +66,7 @@ impl Wakings {
 mod tests {
     use super::*;
 
-    /// The changes that a row of wake-ups brings, each with the number of the wake-up.
+    /// The changes after a series of wake-ups, each with the number of the wake-up.
     fn changes(requests: impl IntoIterator<Item = u32>) -> Vec<(usize, Urgency)> {
         let mut wakings = Wakings::new();
         let changes =

@@ -1,8 +1,8 @@
-//! The disk's back end: takes requests off the queue and has them carried out, several at once where they wait for the
-//! node's disk.
+//! The disk's back end: takes requests off the queue and carries them out, several at once if they wait for
+//! the node's disk.
 //!
-//! A thread carries requests out one after the other. The node begins those that have to wait for
-//! its disk, and the thread sets them aside; then another thread sees to the queue.
+//! A thread carries requests out one after the other. The node starts the requests waiting for its disk, and
+//! the thread sets them aside. Then another thread takes over the queue.
 //!
 //! ```text
 //!   waits for the driver ──► takes a request ──► carries it out (in memory) ──► answers
@@ -12,12 +12,12 @@
 //!        │                     │        ▼ some are set aside
 //!        │                     │     hands the queue over, waits for each ──► answers
 //!        │                     └───────────────────────────────────────────────┘
-//!        └── started by the one that hands over while nobody waits, up to THREADS_MAX; ends when it had nothing to do for LINGER
+//!        └── started by a thread handing over while none is idle, up to THREADS_MAX; ends if idle for LINGER
 //! ```
 //!
-//! A write that finds no room on the node stays on the queue, and with it all that comes after it, and is tried again:
-//! a guest that read an I/O error instead would have lost what its programs wrote long ago. The answers come in any order, as
-//! a driver has to expect.
+//! If there is no room on the node, a write stays on the queue with all later requests, and is tried again.
+//! With an I/O error instead, the guest would lose data its programs wrote long ago. The answers come in any
+//! order, as the standard allows.
 
 use std::fs::File;
 use std::io;
@@ -42,14 +42,13 @@ use crate::virtio::iovec::Iovecs;
 use crate::virtio::ring::{Faults, Ring, Taken};
 use crate::virtio::worker::{Stop, Wakeups};
 
-/// Threads that serve one disk. Each may wait for [`BATCH`] requests at once.
+/// Most threads of one disk. Each may wait for [`BATCH`] requests at once.
 const THREADS_MAX: usize = 4;
 
-/// Requests that a thread takes before it looks whether it is to stop.
+/// Requests taken by a thread before it checks for a stop.
 const BATCH: usize = 16;
 
-/// How long a write that found no room waits until it is tried again: soon after there is room, and at no cost to speak
-/// of while there is none.
+/// Time before a write without room is tried again: soon after there is room, and at almost no cost before.
 const ROOM_RETRY: Duration = Duration::from_millis(250);
 
 /// Number of the queue's event among the wake-ups.
@@ -63,39 +62,40 @@ pub(super) struct BlkWorker {
     pub(super) interrupt: Arc<dyn Interrupt>,
     pub(super) file: Arc<File>,
     pub(super) is_regular: bool,
-    /// The driver cannot flush, so each write must be on the disk before it is answered.
+    /// The driver cannot flush, so each write must be on the disk before its answer.
     pub(super) write_through: bool,
     pub(super) faults: Faults,
-    /// The VM's disks that wait for room.
+    /// The VM's disks waiting for room.
     pub(super) full_disks: FullDisks,
 }
 
-/// The part of a disk that one thread has at a time.
+/// The part of a disk held by one thread at a time.
 #[derive(Debug)]
 pub(super) struct BlkQueue {
     pub(super) ring: Ring,
     pub(super) limits: Limits,
     /// The size of a block device.
     pub(super) size: Size,
-    /// Counted there while a write waits for room.
+    /// Set while a write waits for room.
     pub(super) full: Option<FullDisk>,
     pub(super) crew: Crew,
 }
 
-/// The part that each thread has of its own.
+/// The private part of each thread.
 #[derive(Debug)]
 pub(super) struct BlkThread {
-    /// Room for what is taken next.
+    /// Storage for the next request.
     chain: Chain,
-    /// Requests that have to wait for the node's disk, [`BATCH`] at most; of them only a flush is not begun, and is the last.
+    /// Requests waiting for the node's disk, at most [`BATCH`]. All of them are started, except for a flush;
+    /// it is the last.
     waiting: Vec<Waiting>,
-    /// Room that was used before, for as many more.
+    /// Used storage, for as many more requests.
     chains: Vec<Chain>,
     iovecs: Iovecs,
     wakings: Wakings,
-    /// Requests that were taken since the thread was woken.
+    /// Requests taken since the thread was woken.
     served: u32,
-    /// The thread that is there as long as the device works.
+    /// The thread that exists as long as the device works.
     is_first: bool,
 }
 
@@ -106,18 +106,18 @@ struct Waiting {
     chain: Chain,
 }
 
-/// Outcome of looking at the queue.
+/// Outcome of a look at the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
-    /// The driver notifies of the next request.
+    /// The driver will notify us of the next request.
     Nothing,
     /// There are more requests.
     Work,
-    /// The next request finds no room on the node.
+    /// There is no room on the node for the next request.
     NoRoom,
 }
 
-/// Sets how urgent the calling thread is. A thread that cannot be so stays as it is.
+/// Sets the urgency of the calling thread. On failure the thread stays as it is.
 fn set_urgency(urgency: Urgency) {
     let set = match urgency {
         Urgency::Patient => vmm_sched_batch::set_sched_batch(),
@@ -147,7 +147,7 @@ impl BlkThread {
         }
     }
 
-    /// Keeps the request that lies in `chain` until it is waited for.
+    /// Keeps the request in `chain` for a later wait.
     fn set_aside(&mut self, taken: Taken, request: Request) {
         let chain = std::mem::replace(&mut self.chain, self.chains.pop().unwrap_or_default());
         self.waiting.push(Waiting { taken, request, chain });
@@ -155,7 +155,7 @@ impl BlkThread {
 }
 
 impl BlkWorker {
-    /// Serves until `stop` is readable and nothing waits for the node's disk, then gives the queue back.
+    /// Serves until `stop` is readable and no request waits for the node's disk. Then returns the queue.
     pub(super) fn run(self, stop: Stop) -> Vec<Queue> {
         match self.wakeups(stop) {
             Ok(wakeups) => std::thread::scope(|scope| self.serve(scope, &wakeups, BlkThread::new(true))),
@@ -166,7 +166,7 @@ impl BlkWorker {
 
     fn wakeups(&self, stop: Stop) -> io::Result<Wakeups> {
         let wakeups = Wakeups::new(stop)?;
-        // The event wakes a thread each time that the driver writes it, and is never read.
+        // The event wakes a thread each time the driver writes it, and is never read.
         wakeups.add(&self.event, QUEUE, true)?;
         Ok(wakeups)
     }
@@ -183,7 +183,7 @@ impl BlkWorker {
         mut thread: BlkThread,
     ) {
         set_urgency(Urgency::Patient);
-        // A disk that goes on after a pause may have requests that nobody notifies of again, and so has a queue that was handed over.
+        // After a pause, or on a queue handed over, there may be requests without a new notification.
         let mut left = Left::Work;
         loop {
             let patience = match left {
@@ -215,7 +215,7 @@ impl BlkWorker {
         }
     }
 
-    /// The time until a thread is to look at the size, which stays for a file, or whether it is needed.
+    /// Returns the time until a thread must check the size (never for a file), or whether it is still needed.
     fn patience(&self, thread: &BlkThread) -> Option<Duration> {
         match thread.is_first {
             true => (!self.is_regular).then(|| self.queue().size.patience()),
@@ -223,7 +223,7 @@ impl BlkWorker {
         }
     }
 
-    /// Reports to the driver that a block device has grown.
+    /// Reports a grown block device to the driver.
     pub(super) fn look_at_size(&self) {
         if self.is_regular {
             return;
@@ -237,8 +237,8 @@ impl BlkWorker {
         }
     }
 
-    /// Serves some requests, and lets the driver hear of all of them. Returns whether there are more. Before the thread waits for
-    /// the node's disk, `hand_over` has another one see to the queue.
+    /// Serves some requests and notifies the driver of all of them. Returns whether there are more. Before
+    /// the thread waits for the node's disk, `hand_over` gives the queue to another thread.
     pub(super) fn batch(&self, thread: &mut BlkThread, mut hand_over: impl FnMut(&mut BlkQueue)) -> Left {
         let mut queue = self.queue();
         queue.crew.begin_work();
@@ -258,7 +258,8 @@ impl BlkWorker {
         if left == Left::Nothing && queue.ring.listen() { Left::Work } else { left }
     }
 
-    /// Takes requests as long as there is `room`, and carries out those that need not wait for the node's disk.
+    /// Takes requests as long as there is `room`, and carries out those that need not wait for the node's
+    /// disk.
     fn take_some(&self, queue: &mut BlkQueue, thread: &mut BlkThread, room: &mut usize) -> Left {
         let mut unheard = Unheard::default();
         while *room > 0 {
@@ -269,7 +270,7 @@ impl BlkWorker {
             let written = match &request {
                 Some(request) => self.answer(request, &mut thread.chain, &mut thread.iovecs, Wait::Never),
                 None => {
-                    // A chain with a fault was counted when it was taken.
+                    // A faulty chain was already counted when it was taken.
                     if taken.fault.is_none() {
                         self.faults.count();
                     }
@@ -290,13 +291,14 @@ impl BlkWorker {
                 }
                 (Err(_), _) => {
                     queue.full.get_or_insert_with(|| self.full_disks.enter());
-                    // Taken again at the next look, also by whoever takes the queue over.
+                    // It is taken again at the next look, also by a thread taking over the queue.
                     queue.ring.put_back(1);
                     return Left::NoRoom;
                 }
             }
             thread.served = thread.served.saturating_add(1);
-            // A driver that waits for this request should not wait for the next as well, unless that takes no time to speak of.
+            // A driver waiting for this request should not have to wait for the next one too, unless the next
+            // one takes almost no time.
             if unheard.add(begun.elapsed()) {
                 queue.ring.signal(&*self.interrupt);
             }
@@ -304,7 +306,7 @@ impl BlkWorker {
         Left::Work
     }
 
-    /// Carries out what waits for the node's disk, and takes the queue again.
+    /// Carries out the requests waiting for the node's disk, and takes the queue again.
     fn wait_for_disk(&self, thread: &mut BlkThread) -> MutexGuard<'_, BlkQueue> {
         let mut unheard = Unheard::default();
         for Waiting { taken, request, mut chain } in thread.waiting.drain(..) {
@@ -320,13 +322,13 @@ impl BlkWorker {
             }
         }
         let mut queue = self.queue();
-        // The guest may run before this thread goes on, which looks for what is next in any case.
+        // The guest may run before this thread continues. The thread looks for the next request in any case.
         queue.ring.mute();
         queue.ring.signal(&*self.interrupt);
         queue
     }
 
-    /// Has another thread see to the queue while this one waits for the node's disk.
+    /// Gives the queue to another thread while this one waits for the node's disk.
     fn hand_over<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -336,10 +338,10 @@ impl BlkWorker {
         if queue.crew.is_short() {
             let named = Builder::new().name(std::thread::current().name().unwrap_or_default().to_owned());
             let started = named.spawn_scoped(scope, || self.serve(scope, wakeups, BlkThread::new(false)));
-            // The new one waits for the queue, which this one has.
+            // The new thread waits for the queue, because this one holds it.
             queue.crew.add();
             match started {
-                // It looks at the queue first of all.
+                // The new thread looks at the queue first of all.
                 Ok(_) => return,
                 Err(error) => {
                     queue.crew.lose();
@@ -348,12 +350,13 @@ impl BlkWorker {
             }
         }
         if queue.ring.listen() {
-            // Refused only when the counter is full.
+            // Fails only if the counter is full.
             let _ = self.event.write(1);
         }
     }
 
-    /// Carries a request out and writes its status. Returns the bytes written to guest memory, or why nothing is answered.
+    /// Carries a request out and writes its status. Returns the bytes written to guest memory, or the reason
+    /// for no answer.
     fn answer(
         &self,
         request: &Request,
