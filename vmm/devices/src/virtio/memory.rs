@@ -1,4 +1,4 @@
-//! Guest memory as devices reach it: which addresses a device may write to and which it may read, at a moment.
+//! Guest memory as devices reach it: the addresses open to their writes and to their reads, at a moment.
 //!
 //! ```text
 //!              RAM      plugged blocks     images (pmem windows)
@@ -6,13 +6,13 @@
 //!   readable    ×             ×                    ×
 //! ```
 //!
-//! Memory that was never plugged, or was unplugged, is in neither map: a byte written there would take a large page of
-//! the host that the pod was not given. Images are there to be read: a guest writes a page of an image to a disk or
-//! to a socket without copying it first.
+//! Memory never plugged, or unplugged, is in neither map. A byte written there would take a large page of the
+//! host without being part of the pod's memory. Images are readable: a guest writes a page of an image to a
+//! disk or to a socket without copying it first.
 //!
-//! A [`MemoryMap`] never changes. A change makes new maps, and who holds an old one keeps its mappings until it lets
-//! go, so that no address goes stale during a request. A device holds a map for one request, or looks whether it is
-//! the current one ([`GuestMemory::changes`]).
+//! A [`MemoryMap`] never changes. A change makes new maps, and the holder of an old one keeps its mappings
+//! until it lets go. So no address goes stale during a request. A device holds a map for one request, or
+//! checks that it is the current one ([`GuestMemory::changes`]).
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -24,8 +24,9 @@ use vm_memory::{
     MemoryRegionAddress, MmapRegion,
 };
 
-/// Parts that a map may have besides RAM and images: runs of plugged blocks. A driver that plugs from one end needs
-/// one; one that gives back what it can find free, some hundred. Each costs a search a step and the host 110 bytes.
+/// Most parts of a map besides RAM and images: runs of plugged blocks. A driver plugging from one end needs
+/// one. A driver giving back any free blocks needs some hundred. Each costs a search a step and the host 110
+/// bytes.
 pub(crate) const RUNS_MAX: usize = 4096;
 
 /// Parts of guest memory overlap, or there are too many.
@@ -42,7 +43,7 @@ pub struct MemoryMap {
     regions: GuestMemoryMmap,
     /// The regions, in ascending order.
     parts: Vec<Arc<GuestRegionMmap>>,
-    /// The mapping that plugged blocks are parts of.
+    /// The mapping around the plugged blocks.
     _room: Option<Arc<GuestRegionMmap>>,
 }
 
@@ -55,7 +56,8 @@ impl Deref for MemoryMap {
 }
 
 impl MemoryMap {
-    /// Returns the part that these bytes lie in, and their place in it. `None` if no single part has them all.
+    /// Returns the part with these bytes, and their offset in it. Returns `None` if no single part has them
+    /// all.
     #[inline]
     pub(super) fn part(
         &self,
@@ -69,7 +71,7 @@ impl MemoryMap {
         (end <= part.len()).then_some((part, MemoryRegionAddress(offset)))
     }
 
-    /// Whether these bytes are in the map, in one part or in several that follow one another.
+    /// Returns true if these bytes are in the map, in one part or in several consecutive ones.
     #[inline]
     pub(super) fn has(&self, address: GuestAddress, bytes: usize) -> bool {
         self.part(address, bytes).is_some() || self.regions.check_range(address, bytes)
@@ -83,7 +85,7 @@ pub struct GuestMemory(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     maps: RwLock<Maps>,
-    /// Changes of what may be written.
+    /// Number of changes of the writable map.
     changes: AtomicU64,
 }
 
@@ -99,7 +101,7 @@ struct Maps {
 }
 
 impl GuestMemory {
-    /// Memory that is RAM alone, in ascending order and without overlaps.
+    /// Starts with RAM only. It must be in ascending order and without overlaps.
     ///
     /// # Errors
     /// There is none, or its parts overlap.
@@ -117,23 +119,23 @@ impl GuestMemory {
         Ok(GuestMemory(Arc::new(Shared { maps: RwLock::new(maps), changes: AtomicU64::new(0) })))
     }
 
-    /// Returns the map of what devices may write to now, and read.
+    /// Returns the map of the memory now open to devices for writing, and for reading.
     pub fn writable(&self) -> Arc<MemoryMap> {
         self.0.maps.read().unwrap_or_else(PoisonError::into_inner).writable.clone()
     }
 
-    /// Returns the map of what devices may read now: all that they may write to, and images. Callers let go of it
-    /// soon, since an image that is unplugged stays open for as long.
+    /// Returns the map of the memory now readable by devices: all writable memory, and images. Callers let go
+    /// of it soon, because an unplugged image stays open for as long.
     pub fn readable(&self) -> Arc<MemoryMap> {
         self.0.maps.read().unwrap_or_else(PoisonError::into_inner).readable.clone()
     }
 
-    /// How often what may be written has changed.
+    /// Returns the number of changes of the writable map.
     pub fn changes(&self) -> u64 {
         self.0.changes.load(Ordering::Acquire)
     }
 
-    /// Lets devices read `image`, which is mapped read-only.
+    /// Lets devices read `image`. It is mapped read-only.
     ///
     /// # Errors
     /// Something else lies there.
@@ -151,16 +153,16 @@ impl GuestMemory {
         added
     }
 
-    /// Devices can no longer read the image at `base`, but for requests that are under way.
+    /// Ends the devices' access to the image at `base`. Only requests in progress can still read it.
     pub fn remove_image(&self, base: u64) {
         let mut maps = self.lock();
         if maps.images.remove(&base).is_some() {
-            // Parts that did not overlap do not when one is gone.
+            // The parts did not overlap before, so they do not overlap with one less.
             let _ = maps.renew_readable();
         }
     }
 
-    /// Lets devices reach these parts of `room`, as (offset, length) in ascending order, and no other part of it.
+    /// Lets devices reach exactly these parts of `room`, as (offset, length) in ascending order.
     ///
     /// # Errors
     /// A part does not lie in `room`, there are more than [`RUNS_MAX`], or something else lies there. Then
@@ -180,7 +182,7 @@ impl GuestMemory {
         if renewed.is_err() {
             (maps.plugged, maps.room) = old;
         }
-        // While the lock is held: who sees the number finds the map.
+        // While the lock is held: a reader of the new number finds the new map.
         self.0.changes.fetch_add(1, Ordering::Release);
         renewed
     }
@@ -191,7 +193,7 @@ impl GuestMemory {
 }
 
 impl Maps {
-    /// Makes both maps anew; on an error both stay.
+    /// Makes both maps again. On an error both stay.
     fn renew(&mut self) -> Result<(), MemoryPartError> {
         let writable = map(self.memory(), self.room.clone())?;
         let before = std::mem::replace(&mut self.writable, writable);
@@ -213,7 +215,7 @@ impl Maps {
     }
 }
 
-/// The map of `regions`, in any order.
+/// Returns the map of `regions`, in any order.
 fn map(
     mut regions: Vec<Arc<GuestRegionMmap>>,
     room: Option<Arc<GuestRegionMmap>>,
@@ -225,10 +227,11 @@ fn map(
     Ok(Arc::new(MemoryMap { regions, parts, _room: room }))
 }
 
-/// What plugged memory is mapped with. The room was mapped with nothing, and is opened before a guest plugs a part.
+/// The protection of plugged memory. The room was mapped without access, and is opened before a guest plugs a
+/// part.
 const PLUGGED: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
-/// A part of `room` as a region of its own, which must not outlive it: a [`MemoryMap`] keeps both.
+/// Returns a part of `room` as its own region. It must not outlive the room: a [`MemoryMap`] keeps both.
 fn part(
     room: &GuestRegionMmap,
     (offset, length): (u64, u64),
@@ -241,8 +244,8 @@ fn part(
     let (start, size) = (usize::try_from(offset), usize::try_from(length));
     let (Ok(start), Ok(size)) = (start, size) else { return Err(outside) };
     let address = room.as_ptr().wrapping_add(start);
-    // SAFETY: `address` and the `size` bytes behind it lie in the room's mapping, which is not unmapped with this
-    // region, but by the room, whose reference the map holds beside it.
+    // SAFETY: `address` and the `size` bytes behind it lie in the room's mapping. It is not unmapped with
+    // this region, but by the room, and the map holds a reference to the room beside it.
     let mapping = unsafe { MmapRegion::build_raw(address, size, PLUGGED, room.flags()) };
     let region = mapping.ok().and_then(|mapping| GuestRegionMmap::new(mapping, GuestAddress(base)));
     region.map(Arc::new).ok_or(outside)

@@ -4,8 +4,8 @@
 //!   plugged ──driver writes DRIVER_OK──> activate() ──> active ──driver writes 0──> reset() ──> plugged
 //! ```
 //!
-//! The transport (`mmio`) owns the register state: status, feature selection, queue addresses. A device
-//! owns what lies behind its queues.
+//! The transport (`mmio`) owns the register state: status, feature selection, queue addresses. A device owns
+//! everything behind its queues.
 
 mod allowance;
 pub mod balloon;
@@ -47,31 +47,31 @@ pub trait Interrupt: Send + Sync + std::fmt::Debug {
     fn config_changed(&self, config: &[u8]) -> std::io::Result<()>;
 }
 
-/// The parts that a device gets when the driver is ready.
+/// The parts given to a device when the driver is ready.
 #[derive(Debug)]
 pub struct Activation {
-    /// Guest memory, into which descriptors point.
+    /// Guest memory. Descriptors point into it.
     pub memory: GuestMemory,
-    /// The device's queues, in order, as the driver set them up. A queue that the driver left
-    /// disabled is here too, with `ready()` false.
+    /// The device's queues, in order, as the driver set them up. Disabled queues are included, with `ready()`
+    /// false.
     pub queues: Vec<Queue>,
-    /// One per queue: readable when the driver has notified the queue (an ioeventfd where the device
-    /// says [`VirtioDevice::uses_queue_event`]). The transport does not write it otherwise.
+    /// One per queue: readable when the driver has notified the queue (an ioeventfd if
+    /// [`VirtioDevice::uses_queue_event`] returns true). The transport does not write it otherwise.
     pub queue_events: Vec<EventFd>,
     /// Raises the driver's interrupt.
     pub interrupt: Arc<dyn Interrupt>,
-    /// Features that both sides agreed on.
+    /// Features agreed on by both sides.
     pub features: u64,
 }
 
-/// Counts of a device. A guest decides how much that is, so none of it is logged.
+/// Counts of a device. A guest decides their growth, so nothing here is logged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests and rings of the driver that made no sense.
+    /// Malformed requests and rings of the driver.
     pub faults: u64,
-    /// Frames for the guest that were lost: they did not fit the driver's buffers.
+    /// Lost frames for the guest, because they did not fit the driver's buffers.
     pub dropped_received: u64,
-    /// Frames of the guest that were lost: they made no sense, or the tap refused them.
+    /// Lost frames of the guest: malformed, or refused by the tap.
     pub dropped_sent: u64,
 }
 
@@ -85,61 +85,64 @@ pub struct DeviceError {
     pub message: String,
 }
 
-/// A virtio device behind the transport. Called with the transport's lock held: no method may block
-/// on the guest.
+/// A virtio device behind the transport. It is called with the transport's lock held: no method may block on
+/// the guest.
 pub trait VirtioDevice: Send + std::fmt::Debug {
-    /// Device ID (virtio 1.2 section 5): 1 net, 2 block, 4 entropy, 5 balloon, 19 socket, 24 memory, 26 fs, 27 pmem.
+    /// Device ID (virtio 1.2 section 5): 1 net, 2 block, 4 entropy, 5 balloon, 19 socket, 24 memory, 26 fs,
+    /// 27 pmem.
     fn device_id(&self) -> u32;
 
-    /// Features offered, VIRTIO_F_VERSION_1 among them.
+    /// Offered features, including VIRTIO_F_VERSION_1.
     fn features(&self) -> u64;
 
-    /// Largest size of each queue, a power of two; their number is the number of queues.
+    /// Largest size of each queue, a power of two. The length is the number of queues.
     fn queue_sizes(&self) -> &[u16];
 
-    /// Whether the transport should register an ioeventfd for queue `index`, so that a notification reaches
-    /// the back-end thread without passing a vCPU thread. Otherwise [`notify`](Self::notify) is called. Always the same for a queue.
+    /// Returns true if the transport should register an ioeventfd for queue `index`, so a notification
+    /// reaches the back-end thread without passing a vCPU thread. Otherwise [`notify`](Self::notify) is
+    /// called. Always the same for a queue.
     fn uses_queue_event(&self, index: u16) -> bool;
 
-    /// Reads configuration space. Bytes beyond its end read as zero. The transport asks when the device is plugged and after each
-    /// write of the driver; a change at another time is reported by [`Interrupt::config_changed`].
+    /// Reads configuration space. Bytes beyond its end read as zero. The transport calls this when the device
+    /// is plugged and after each write of the driver. [`Interrupt::config_changed`] reports a change at
+    /// another time.
     fn read_config(&self, offset: u64, data: &mut [u8]);
 
-    /// Writes configuration space. Writes to what is not writable are ignored.
+    /// Writes configuration space. Writes to read-only places are ignored.
     fn write_config(&mut self, _offset: u64, _data: &[u8]) {}
 
-    /// Shared memory region `id` as (guest-physical base, length in bytes), if there is one.
+    /// Returns shared memory region `id` as (guest-physical base, length in bytes), if there is one.
     fn shared_memory_region(&self, _id: u8) -> Option<(u64, u64)> {
         None
     }
 
-    /// The driver is ready. On an error the transport sets DEVICE_NEEDS_RESET.
+    /// Called when the driver is ready. On an error the transport sets DEVICE_NEEDS_RESET.
     fn activate(&mut self, activation: Activation) -> Result<(), DeviceError>;
 
-    /// The driver notified queue `index`; called on the vCPU's thread, only between activation and
+    /// Called when the driver notified queue `index`, on the vCPU's thread, only between activation and
     /// reset, and only if [`uses_queue_event`](Self::uses_queue_event) is false for it.
     fn notify(&mut self, _index: u16) {}
 
-    /// Returns what was counted since the device was made.
+    /// Returns the counts since the device was made.
     fn counts(&self) -> Counts;
 
-    /// The queues in which the driver puts requests, and not room for what may come: how many wait there says how far the
-    /// device is behind.
+    /// Returns the queues with requests of the driver, without the queues of empty buffers. The number of
+    /// waiting requests there is the device's backlog.
     fn request_queues(&self) -> &'static [usize] {
         &[]
     }
 
-    /// Stops the work and forgets the queues. No guest memory is touched once this returns.
-    /// A device that is not active does nothing.
+    /// Stops the work and forgets the queues. No guest memory is touched once this returns. An inactive
+    /// device does nothing.
     fn reset(&mut self);
 
-    /// Stops the work and gives the queues back as they stand, for [`save`](Self::save); `None` if not active.
-    /// [`activate`](Self::activate) with those queues goes on where it stopped.
+    /// Stops the work and returns the queues in their current state, for [`save`](Self::save); `None` if not
+    /// active. [`activate`](Self::activate) with those queues continues from there.
     fn pause(&mut self) -> Option<Vec<Queue>>;
 
-    /// The device's own state beyond its queues, as JSON; called while not active.
+    /// Returns the device's own state beyond its queues, as JSON. Called while not active.
     fn save(&self) -> serde_json::Value;
 
-    /// Takes on a state that [`save`](Self::save) gave; called before activation.
+    /// Restores a state from [`save`](Self::save). Called before activation.
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError>;
 }

@@ -1,4 +1,4 @@
-//! The record of which blocks of a region are plugged. Pure.
+//! The record of a region's plugged blocks. Pure.
 
 use super::BLOCK_BYTES;
 
@@ -18,7 +18,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    /// The blocks of a region of `length` bytes, none of them plugged.
+    /// Returns the blocks of a region of `length` bytes, none of them plugged.
     pub(super) fn new(length: u64) -> Blocks {
         let blocks = usize::try_from(length / BLOCK_BYTES).unwrap_or(usize::MAX);
         Blocks { plugged: vec![false; blocks], count: 0 }
@@ -29,7 +29,7 @@ impl Blocks {
         self.count * BLOCK_BYTES
     }
 
-    /// Returns the state of the blocks at these offsets; `None` where the region has not all of them.
+    /// Returns the state of the blocks at these offsets; `None` if some are beyond the region.
     pub(super) fn state(&self, first: usize, count: usize) -> Option<Plugged> {
         let blocks = self.plugged.get(first..first.checked_add(count)?)?;
         let plugged = blocks.iter().filter(|plugged| **plugged).count();
@@ -40,7 +40,7 @@ impl Blocks {
         })
     }
 
-    /// Marks blocks that [`state`](Self::state) knows.
+    /// Marks blocks known to [`state`](Self::state).
     pub(super) fn set(&mut self, first: usize, count: usize, plugged: bool) {
         for block in self.plugged.iter_mut().skip(first).take(count) {
             if *block != plugged {
@@ -50,7 +50,7 @@ impl Blocks {
         }
     }
 
-    /// Plugged ranges as (first block, blocks), in order.
+    /// Returns the plugged ranges as (first block, blocks), in order.
     pub(super) fn runs(&self) -> Vec<(usize, usize)> {
         let mut runs: Vec<(usize, usize)> = Vec::new();
         for (index, _) in self.plugged.iter().enumerate().filter(|(_, plugged)| **plugged) {
@@ -62,7 +62,7 @@ impl Blocks {
         runs
     }
 
-    /// Plugged ranges as (offset, length) in bytes, in order.
+    /// Returns the plugged ranges as (offset, length) in bytes, in order.
     pub(super) fn places(&self) -> Vec<(u64, u64)> {
         let bytes = |(first, count)| (first as u64 * BLOCK_BYTES, count as u64 * BLOCK_BYTES);
         self.runs().into_iter().map(bytes).collect()

@@ -21,7 +21,7 @@ const DEVICE: &str = "mem";
 /// Device ID of a memory device (virtio 1.2, section 5).
 const DEVICE_ID: u32 = 24;
 
-/// VIRTIO_MEM_F_UNPLUGGED_INACCESSIBLE: the driver keeps off what is not plugged.
+/// VIRTIO_MEM_F_UNPLUGGED_INACCESSIBLE: the driver does not access unplugged memory.
 const UNPLUGGED_INACCESSIBLE: u32 = 1;
 
 /// Memory to plug.
@@ -39,8 +39,9 @@ struct Active {
 }
 
 impl Mem {
-    /// A device over `room`, whose place and length are multiples of [`BLOCK_BYTES`], and of which nothing is
-    /// plugged or requested. `memory` has what is plugged. `settled` is written when what was requested is so.
+    /// Returns a device over `room`. Its address and length are multiples of [`BLOCK_BYTES`], and nothing of
+    /// it is plugged or requested. `memory` has the plugged parts. `settled` is written when the requested
+    /// size is reached.
     pub fn new(room: Arc<GuestRegionMmap>, memory: GuestMemory, settled: Arc<EventFd>) -> Mem {
         let region = Arc::new(Region::new(room, memory, settled));
         Mem { region, faults: Faults::default(), active: None }
@@ -53,8 +54,8 @@ impl Mem {
 
     fn serve(&mut self) {
         let Some(Active { ring, chain }) = &mut self.active else { return };
-        // No more than the queue holds: notifications are never muted, so the driver will say if it
-        // has added more meanwhile.
+        // At most the queue's size: notifications are never muted, so the driver notifies us if it has added
+        // more meanwhile.
         for _ in 0..ring.size() {
             let Some(taken) = ring.take(chain) else { break };
             let written = request::read(chain, taken.fault)
@@ -98,7 +99,7 @@ impl VirtioDevice for Mem {
         let ring = Ring::open(DEVICE, queue, &memory, &self.faults)?;
         self.active = Some(Active { ring, chain: Chain::default() });
         self.region.book().interrupt = Some(interrupt);
-        // What was asked for before a pause is answered after it.
+        // Requests from before a pause are answered after it.
         self.serve();
         Ok(())
     }
@@ -107,11 +108,11 @@ impl VirtioDevice for Mem {
         self.serve();
     }
 
-    /// Blocks that are plugged stay so: a driver that comes again finds it (virtio 1.2, section 5.15.5).
     fn counts(&self) -> Counts {
         self.faults.counts()
     }
 
+    /// Plugged blocks stay plugged, and a returning driver finds them so (virtio 1.2, section 5.15.5).
     fn reset(&mut self) {
         self.active = None;
         self.region.book().interrupt = None;

@@ -1,7 +1,7 @@
-//! virtio-mem: memory that the guest takes and gives back in blocks (virtio 1.2, section 5.15).
+//! virtio-mem: memory taken and given back by the guest in blocks (virtio 1.2, section 5.15).
 //!
-//! The device owns the record of which blocks of its region are plugged, and gives unplugged ones back to the
-//! host. Never does it plug more than is requested, nor touch memory outside its region.
+//! The device owns the record of its region's plugged blocks, and gives unplugged ones back to the host. It
+//! never plugs more than requested, and never touches memory outside its region.
 //!
 //! ```text
 //!   driver → device, 24 bytes                           device → driver, 10 bytes
@@ -11,9 +11,9 @@
 //!   └────────────────────────────────────────────┘      └─────────────────────────────────────────┘
 //! ```
 //!
-//! The VM asks for another size through a [`MemHandle`]; the driver learns of it by a change of the
-//! configuration space and plugs or unplugs in its own time. Requests are served on the vCPU's thread:
-//! there are few, and each is one call of the host's at most.
+//! The VM requests another size through a [`MemHandle`]. The driver sees it in the configuration space and
+//! plugs or unplugs in its own time. Requests are served on the vCPU's thread: there are few, and each is at
+//! most one system call on the host.
 
 mod blocks;
 mod device;
@@ -28,6 +28,5 @@ pub use device::Mem;
 pub use region::MemHandle;
 pub use snapshot::MemSnapshot;
 
-/// Bytes that are plugged or unplugged at once: a large page, and what Linux gives and takes at least
-/// (`pageblock_order`).
+/// Bytes plugged or unplugged at once: a large page, and Linux's smallest unit (`pageblock_order`).
 pub const BLOCK_BYTES: u64 = 2 << 20;

@@ -24,8 +24,9 @@ const STATE_MIXED: u16 = 2;
 pub struct MemHandle(pub(super) Arc<Region>);
 
 impl MemHandle {
-    /// Asks the driver to have `requested` bytes plugged, within the first `usable` of the region, which the
-    /// VM has given to the guest. The event is written once it has; or at once, if it has.
+    /// Asks the driver to have `requested` bytes plugged, within the first `usable` bytes of the region. The
+    /// VM has given these to the guest. The event is written once the size is reached, or at once if it
+    /// already is.
     pub fn request(&self, requested: u64, usable: u64) {
         let mut book = self.0.book();
         book.usable = usable.min(self.0.length).max(book.usable);
@@ -33,7 +34,7 @@ impl MemHandle {
         book.asked = true;
         book.notify_if_settled(&self.0.settled);
         if let Some(interrupt) = &book.interrupt {
-            // The line's counter is full only if the driver has not looked yet: then it will.
+            // The line's counter is full only if the driver has not looked yet. It will look then.
             let _ = interrupt.config_changed(&book.config(&self.0));
         }
     }
@@ -50,7 +51,7 @@ pub(super) struct Region {
     pub(super) length: u64,
     /// The mapping behind the region.
     room: Arc<GuestRegionMmap>,
-    /// Has the blocks that are plugged, so that devices may reach them.
+    /// Contains the plugged blocks, so devices may reach them.
     memory: GuestMemory,
     settled: Arc<EventFd>,
     book: Mutex<Book>,
@@ -61,18 +62,18 @@ pub(super) struct Book {
     pub(super) usable: u64,
     pub(super) requested: u64,
     pub(super) blocks: Blocks,
-    /// While the driver is there.
+    /// Set while the driver is active.
     pub(super) interrupt: Option<Arc<dyn Interrupt>>,
-    /// The VM waits for the requested size. The event is written once: a guest that goes back and forth is
-    /// not to wake anyone.
+    /// The VM waits for the requested size. The event is written once: a guest going back and forth must not
+    /// cause repeated wake-ups.
     asked: bool,
 }
 
 impl Book {
-    /// The configuration space of the device over `region`.
+    /// Returns the configuration space of the device over `region`.
     pub(super) fn config(&self, region: &Region) -> [u8; CONFIG_BYTES] {
         let mut config = [0; CONFIG_BYTES];
-        // The NUMA node and its padding, at 8, stay zero: it is not offered.
+        // The NUMA node and its padding, at 8, stay zero: the feature is not offered.
         for (offset, value) in [
             (0, BLOCK_BYTES),
             (16, region.base),
@@ -89,7 +90,7 @@ impl Book {
     fn notify_if_settled(&mut self, settled: &EventFd) {
         if self.asked && self.blocks.plugged_bytes() == self.requested {
             self.asked = false;
-            // Full only if nobody has read it: then it is readable.
+            // Full only if it was not read yet. Then it is readable.
             let _ = settled.write(1);
         }
     }
@@ -106,7 +107,7 @@ impl Region {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what the driver asks, if it may.
+    /// Carries out the driver's request, if it is allowed.
     pub(super) fn serve(&self, request: Request) -> Answer {
         let mut book = self.book();
         let answer = match request {
@@ -145,7 +146,7 @@ impl Region {
         if self.set(book, first, count, false).is_err() {
             return Answer::Busy;
         }
-        // The other way round, a device could fill a page again that has just been given back.
+        // In the reverse order, a device could fill a page again after it was given back.
         if self.discard(first, count).is_err() {
             return Answer::Error;
         }
@@ -154,7 +155,7 @@ impl Region {
 
     fn unplug_all(&self, book: &mut Book) -> Answer {
         let plugged = std::mem::replace(&mut book.blocks, Blocks::new(self.length)).runs();
-        // Nothing is never too much, and overlaps with nothing.
+        // An empty list never exceeds the limit, and never overlaps.
         let _ = self.memory.set_plugged(&self.room, &[]);
         for (first, count) in plugged {
             if self.discard(first, count).is_err() {
@@ -164,8 +165,8 @@ impl Region {
         Answer::Ack
     }
 
-    /// Marks blocks, and lets devices reach those that are plugged and no others. Where there would be too many
-    /// parts, nothing changes.
+    /// Marks blocks, and opens exactly the plugged ones to devices. If there would be too many parts, nothing
+    /// changes.
     fn set(&self, book: &mut Book, first: usize, count: usize, plugged: bool) -> Result<(), MemoryPartError> {
         book.blocks.set(first, count, plugged);
         let set = self.memory.set_plugged(&self.room, &book.blocks.places());
@@ -175,7 +176,7 @@ impl Region {
         set
     }
 
-    /// The blocks named, if they are whole, some, and usable.
+    /// Returns the requested blocks, if they are whole, at least one, and usable.
     fn range(&self, book: &Book, address: u64, blocks: u16) -> Option<(usize, usize, Plugged)> {
         let offset = address.checked_sub(self.base)?;
         let end = offset.checked_add(u64::from(blocks) * BLOCK_BYTES)?;
@@ -186,7 +187,7 @@ impl Region {
         Some((first, count, book.blocks.state(first, count)?))
     }
 
-    /// Gives the blocks' pages back to the host; they read as zeroes from then on.
+    /// Gives the blocks' pages back to the host. They read as zeroes from then on.
     fn discard(&self, first: usize, count: usize) -> std::io::Result<()> {
         let (start, length) = (first * BLOCK_BYTES as usize, count * BLOCK_BYTES as usize);
         if start + length > self.room.size() {
@@ -194,7 +195,7 @@ impl Region {
         }
         let address = self.room.as_ptr().wrapping_add(start);
         // SAFETY: the range is a part of the room's mapping, which lives as long as `self.room`, and private
-        // anonymous memory, so that nothing but its content, the guest's own, goes.
+        // anonymous memory, so nothing but its content, the guest's own, goes.
         let result = unsafe { libc::madvise(address.cast(), length, libc::MADV_DONTNEED) };
         if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }

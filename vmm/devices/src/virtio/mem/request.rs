@@ -1,13 +1,13 @@
-//! Requests and their answers (virtio 1.2, section 5.15.6). Pure but for the answer that is placed.
+//! Requests and their answers (virtio 1.2, section 5.15.6). Pure except for writing the answer.
 
 use crate::virtio::chain::{Chain, ChainFault};
 
-/// Bytes of a request; the driver sends all of them even where some mean nothing.
+/// Bytes of a request. The driver sends all of them even if some have no meaning.
 const REQUEST_BYTES: usize = 24;
 /// Bytes of an answer.
 pub(super) const ANSWER_BYTES: usize = 10;
 
-/// VIRTIO_MEM_REQ_*. Addresses are the guest's, and need not make sense.
+/// VIRTIO_MEM_REQ_*. Addresses are the guest's, and may be invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
     Plug { address: u64, blocks: u16 },
@@ -48,7 +48,7 @@ pub(super) fn read(chain: &mut Chain, fault: Option<ChainFault>) -> Option<Reque
     })
 }
 
-/// Places the answer; gives the bytes written.
+/// Writes the answer. Returns the bytes written.
 pub(super) fn write(chain: &Chain, answer: Answer) -> Option<u32> {
     let (kind, state) = match answer {
         Answer::Ack => (0u16, 0),

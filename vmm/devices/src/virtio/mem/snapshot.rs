@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The region, what is asked of it, and what is plugged.
+/// The region, its requested size, and its plugged blocks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemSnapshot {
@@ -10,9 +10,9 @@ pub struct MemSnapshot {
     pub base: u64,
     /// Bytes.
     pub length: u64,
-    /// Bytes that the driver may use, from the base.
+    /// Bytes usable by the driver, from the base.
     pub usable: u64,
-    /// Bytes that it should plug.
+    /// Bytes requested from the driver.
     pub requested: u64,
     /// Plugged ranges: (first block, blocks).
     pub plugged: Vec<(usize, usize)>,

@@ -1,4 +1,4 @@
-//! Counts of the device in a slot, and of the requests by which it is behind its driver.
+//! Counts of the device in a slot, and of the device's backlog of requests.
 
 use std::sync::atomic::Ordering;
 
@@ -11,8 +11,9 @@ use crate::virtio::Counts;
 const INDEX_OFFSET: u64 = 2;
 
 impl MmioTransport {
-    /// Returns the device's counts, and how many requests of the driver wait or are being carried out; `None` for an empty slot. The guest
-    /// writes both counters of a ring, so that it may say any number up to the size of its queues.
+    /// Returns the device's counts, and the number of the driver's waiting or unfinished requests; `None` for
+    /// an empty slot. The guest writes both counters of a ring, so it can claim any number up to the size of
+    /// its queues.
     pub fn counts(&self) -> Option<(Counts, u32)> {
         let device = self.device.as_ref()?;
         let queues = device.request_queues().iter().filter_map(|index| self.queues.get(*index));
@@ -26,7 +27,7 @@ impl MmioTransport {
         let memory = self.memory.writable();
         let index =
             |ring: u64| memory.load(GuestAddress(ring.checked_add(INDEX_OFFSET)?), Ordering::Acquire).ok();
-        // Memory that the guest has given back has no counters.
+        // If the guest has given the memory back, there are no counters.
         let (Some(available), Some(used)): (Option<u16>, Option<u16>) =
             (index(queue.avail_ring), index(queue.used_ring))
         else {

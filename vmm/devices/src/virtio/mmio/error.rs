@@ -2,13 +2,13 @@
 
 use crate::virtio::DeviceError;
 
-/// The transport could not do what the VM asked.
+/// The transport could not carry out the VM's request.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// A device is already in the slot.
     #[error("the slot holds a device already (ID {device_id})")]
     Occupied {
-        /// Device ID of what is in it.
+        /// Device ID of the device in the slot.
         device_id: u32,
     },
     /// The slot holds nothing.
@@ -17,13 +17,13 @@ pub enum TransportError {
     /// The device is at work and must be paused first.
     #[error("the device is running: pause it first")]
     Running,
-    /// The device offers queue sizes that virtio does not know.
+    /// The device offers queue sizes not allowed by virtio.
     #[error("a queue size of {size} is no power of two up to 32768")]
     QueueSize {
         /// The size.
         size: u16,
     },
-    /// The state was saved from something else.
+    /// The saved state is another device's.
     #[error("the saved state does not fit the device: {reason}")]
     Mismatch {
         /// The difference.

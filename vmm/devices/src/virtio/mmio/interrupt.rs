@@ -1,10 +1,11 @@
-//! The interrupt line of a slot: a status bit for the driver to read, then a pulse that the VM turns
-//! into an interrupt. Shared with back-end threads, so it is atomics and no lock. Both registers of it, the status and the
-//! generation of the configuration, are in the slot's page alone.
+//! The interrupt line of a slot: a status bit for the driver to read, then a pulse, turned into an interrupt
+//! by the VM. The line is shared with back-end threads, so it uses atomics and no lock. Its two registers,
+//! the status and the generation of the configuration, exist only in the slot's page.
 //!
-//! A driver acknowledges what it has read. Podvisor's guest kernel leaves that out where the reason is used buffers alone (an exit
-//! saved; guest-image/kernel/build.sh): the bit then stays for good, and says "look at the queues", which is what the driver does
-//! for an interrupt in any case. The line is an edge, and needs no acknowledgement either.
+//! A driver acknowledges the reasons it has read. Podvisor's guest kernel skips this if the only reason is
+//! used buffers (an exit saved; guest-image/kernel/build.sh). The bit then stays for good, and means "look at
+//! the queues". The driver does so for any interrupt anyway. The line is an edge, and needs no
+//! acknowledgement either.
 
 use std::fmt::Debug;
 use std::io;
@@ -17,13 +18,13 @@ use vmm_sys_util::eventfd::EventFd;
 use super::page::RegisterPage;
 use crate::virtio::Interrupt;
 
-/// A line of the VM's interrupt controller, on which an edge is an interrupt.
+/// A line of the VM's interrupt controller. An edge on it is an interrupt.
 pub trait InterruptLine: Debug + Send + Sync {
     /// Raises the line and lowers it again.
     fn pulse(&self) -> io::Result<()>;
 }
 
-/// An event stands for a line where there is no VM.
+/// An event stands for a line if there is no VM.
 impl InterruptLine for EventFd {
     fn pulse(&self) -> io::Result<()> {
         self.write(1)
@@ -42,34 +43,34 @@ impl MmioInterrupt {
         Arc::new(MmioInterrupt { line, page })
     }
 
-    /// Why the line was raised: what the driver reads.
+    /// Returns the reasons for the interrupt, as the driver reads them.
     pub(super) fn status(&self) -> u32 {
         self.page.interrupt_status().load(Ordering::Acquire)
     }
 
-    /// The driver has dealt with these reasons.
+    /// Clears reasons handled by the driver.
     pub(super) fn acknowledge(&self, bits: u32) {
         self.page.interrupt_status().fetch_and(!bits, Ordering::AcqRel);
     }
 
-    /// Changes whenever the configuration space does.
+    /// Returns a number that changes with the configuration space.
     pub(super) fn generation(&self) -> u32 {
         self.page.generation().load(Ordering::Acquire)
     }
 
-    /// A new device stands behind the line: what was read of the old one is void.
+    /// Called for a new device behind the line: the driver's knowledge of the old one is void.
     pub(super) fn next_generation(&self) {
         self.page.generation().fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Takes on saved registers, and raises the line again if a reason was pending.
+    /// Restores saved registers, and raises the line again if a reason was pending.
     pub(super) fn restore(&self, status: u32, generation: u32) -> io::Result<()> {
         self.page.generation().store(generation, Ordering::Release);
         self.page.interrupt_status().store(status, Ordering::Release);
         if status == 0 { Ok(()) } else { self.line.pulse() }
     }
 
-    /// The device's status has changed, and its configuration has not.
+    /// Reports a changed device status with an unchanged configuration.
     pub(super) fn status_changed(&self) -> io::Result<()> {
         self.next_generation();
         self.raise(VIRTIO_MMIO_INT_CONFIG)

@@ -8,11 +8,11 @@ use super::status::Status;
 use super::{Activity, MmioTransport, QueueRegisters, TransportError};
 use crate::virtio::{Activation, DeviceError, VirtioDevice};
 
-/// Largest queue that virtio knows (virtio 1.2, section 2.7).
+/// Largest queue size in virtio (virtio 1.2, section 2.7).
 const QUEUE_SIZE_MAX: u16 = 32768;
 
 impl MmioTransport {
-    /// Fills an empty slot. To the guest it is a device after reset.
+    /// Fills an empty slot. The guest sees a device after reset.
     pub fn plug(&mut self, device: Box<dyn VirtioDevice>) -> Result<(), TransportError> {
         if let Some(device) = &self.device {
             return Err(TransportError::Occupied { device_id: device.device_id() });
@@ -28,7 +28,7 @@ impl MmioTransport {
         Ok(())
     }
 
-    /// Empties the slot. The device is reset before it is given back: it touches guest memory no more.
+    /// Empties the slot. The device is reset before it is returned, so it touches guest memory no more.
     pub fn unplug(&mut self) -> Result<Box<dyn VirtioDevice>, TransportError> {
         self.reset();
         self.queues.clear();
@@ -37,7 +37,7 @@ impl MmioTransport {
         device.ok_or(TransportError::Empty)
     }
 
-    /// Back to the start, whatever the device was doing.
+    /// Returns to the start, whatever the device was doing.
     pub(super) fn reset(&mut self) {
         self.unregister_events();
         self.status = Status::default();
@@ -50,11 +50,11 @@ impl MmioTransport {
             device.reset();
             self.queues = device.queue_sizes().iter().copied().map(QueueRegisters::new).collect();
         }
-        // Last, since a back end may raise the line until its reset has returned.
+        // Last, because a back end may raise the line until its reset has returned.
         self.interrupt.acknowledge(u32::MAX);
     }
 
-    /// The driver wrote DRIVER_OK.
+    /// Called after the driver wrote DRIVER_OK.
     pub(super) fn activate_for_driver(&mut self) {
         let Err(error) = self.activate() else { return };
         self.activation_failures += 1;
@@ -64,7 +64,7 @@ impl MmioTransport {
         }
         self.status.set_needs_reset();
         self.publish();
-        // A line that cannot be raised leaves the driver to read the status register.
+        // If the line cannot be raised, the driver can still read the status register.
         let _ = self.interrupt.status_changed();
     }
 
@@ -112,12 +112,12 @@ impl MmioTransport {
         result
     }
 
-    /// Ends the notifications of a running device, which is idle then.
+    /// Ends the notifications of a running device. The device is idle afterwards.
     pub(super) fn unregister_events(&mut self) {
         let activity = std::mem::replace(&mut self.activity, Activity::Idle);
         let (Activity::Running(events), Some(device)) = (activity, &self.device) else { return };
         for (index, event) in (0u16..).zip(&events).filter(|(index, _)| device.uses_queue_event(*index)) {
-            // One that stays behind writes to an event nobody reads; the next activation reports it.
+            // A leftover registration writes to an event without a reader; the next activation reports it.
             let _ = self.events.unregister(event, index);
         }
     }

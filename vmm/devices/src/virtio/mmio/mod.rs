@@ -1,9 +1,10 @@
 //! virtio over MMIO, register layout version 2 (virtio 1.2, section 4.2.2): one transport per slot.
 //!
 //! The transport owns a slot's registers, its interrupt line and, while one is plugged, its device. Every
-//! write of the driver is checked, and the device gets only queues whose rings lie in guest memory. Never does
-//! the transport trust a width, an offset or an order of writes, nor look into a ring but at its two counters (`counts`). Reads are no accesses: the guest reads
-//! the slot's page (`page`), where the transport publishes its registers after each write.
+//! write of the driver is checked, and the device gets a queue only if its rings lie in guest memory. The
+//! transport never trusts a width, an offset or an order of writes, and reads nothing of a ring but its two
+//! counters (`counts`). Reads do not exit: the guest reads the slot's page (`page`), and the transport
+//! publishes its registers there after each write.
 //!
 //! ```text
 //!   empty ──plug──> idle ──DRIVER_OK──> running ──pause──> paused
@@ -11,8 +12,8 @@
 //!     └───unplug─────┘ └──status 0, fail──┘  └────resume─────┘ └─status 0─> idle
 //! ```
 //!
-//! A write that makes no sense is not an error and is dropped. `status` holds
-//! the driver's states, `queue` the rules for rings, `register` the map of offsets.
+//! An invalid write is not an error and is dropped. `status` holds the driver's states, `queue` the rules for
+//! rings, `register` the map of offsets.
 
 use std::io;
 use std::sync::Arc;
@@ -44,18 +45,19 @@ use crate::virtio::{GuestMemory, VirtioDevice};
 
 /// "virt", little endian.
 const MAGIC: u32 = 0x7472_6976;
-/// The register layout that virtio 1.0 and later use.
+/// The register layout of virtio 1.0 and later.
 const VERSION: u32 = 2;
-/// Any value will do for drivers. The guest kernel's driver knows this one (guest-image/kernel/build.sh): it notifies queues at the
-/// slot's doorbell, and acknowledges no used buffers. A kernel without those lines writes both here.
+/// Drivers accept any value. The guest kernel's driver knows this one (guest-image/kernel/build.sh): it
+/// notifies queues at the slot's doorbell, and acknowledges no used buffers. A kernel without those lines
+/// writes both here.
 const VENDOR: u32 = u32::from_le_bytes(*b"pod2");
 
-/// How a transport asks the VM that a notification of `queue` reaches `event` without passing a
-/// vCPU thread (KVM's ioeventfd, a 32-bit write of the queue's number at the slot's doorbell, an I/O port).
+/// The transport's way to connect notifications of a `queue` to an `event` without passing a vCPU thread
+/// (KVM's ioeventfd, a 32-bit write of the queue's number at the slot's doorbell, an I/O port).
 pub trait QueueEvents: Send {
     /// From now on a notification of `queue` writes `event`.
     fn register(&self, event: &EventFd, queue: u16) -> io::Result<()>;
-    /// No longer; with the same `event` that was registered.
+    /// Ends this, with the same `event` as at registration.
     fn unregister(&self, event: &EventFd, queue: u16) -> io::Result<()>;
 }
 
@@ -70,7 +72,7 @@ enum Activity {
     Paused,
 }
 
-/// One slot: registers, interrupt and perhaps a device. The VM keeps it behind a lock of its own.
+/// One slot: registers, interrupt and perhaps a device. The VM keeps it behind its own lock.
 pub struct MmioTransport {
     memory: GuestMemory,
     page: Arc<RegisterPage>,
@@ -101,8 +103,8 @@ impl std::fmt::Debug for MmioTransport {
 }
 
 impl MmioTransport {
-    /// An empty slot. `irq` is the slot's line; `events` registers ioeventfds for this slot's address, at which the guest reads
-    /// `page`.
+    /// Returns an empty slot. `irq` is the slot's line; `events` registers ioeventfds for this slot's
+    /// address. The guest reads `page` at this address.
     pub fn new(
         memory: GuestMemory,
         page: RegisterPage,
@@ -130,23 +132,23 @@ impl MmioTransport {
         transport
     }
 
-    /// Device ID of what is plugged; 0 for an empty slot.
+    /// Returns the device ID of the plugged device; 0 for an empty slot.
     pub fn device_id(&self) -> u32 {
         self.device.as_ref().map_or(0, |device| device.device_id())
     }
 
-    /// Whether the driver has activated the device and it has not been paused.
+    /// Returns true if the driver has activated the device and it has not been paused.
     pub fn is_running(&self) -> bool {
         matches!(self.activity, Activity::Running(_))
     }
 
-    /// How often activation failed in this slot's life. The guest can drive this up at will.
+    /// Returns the number of failed activations in this slot's life. The guest can drive this up at will.
     #[cfg(test)]
     pub(crate) fn activation_failures(&self) -> u64 {
         self.activation_failures
     }
 
-    /// A write by the guest at `offset` into the slot.
+    /// Handles a write by the guest at `offset` into the slot.
     pub fn write(&mut self, offset: u64, data: &[u8]) {
         let Some(device) = &mut self.device else { return };
         match Register::at(offset, data.len()) {
@@ -166,7 +168,7 @@ impl MmioTransport {
         self.publish();
     }
 
-    /// Puts all registers into the page that the guest reads.
+    /// Puts all registers into the guest-readable page.
     pub(super) fn publish(&self) {
         for offset in register::READABLE {
             if let Some(register) = Register::at(offset.into(), size_of::<u32>()) {
@@ -265,14 +267,14 @@ impl MmioTransport {
         }
     }
 
-    /// The driver notifies the queue of this number.
+    /// Handles the driver's notification of the queue with this number.
     pub fn notify(&mut self, value: u32) {
         let (Activity::Running(events), Some(device)) = (&self.activity, &mut self.device) else { return };
         let Ok(index) = u16::try_from(value) else { return };
         let Some(event) = events.get(usize::from(index)) else { return };
         if device.uses_queue_event(index) {
-            // Reached only where no ioeventfd caught the write. The event can only be refused when its
-            // counter is full, and then it is readable already.
+            // Reached only if no ioeventfd caught the write. The event can only be refused when its counter
+            // is full, and then it is readable already.
             let _ = event.write(1);
         } else {
             device.notify(index);
@@ -283,7 +285,7 @@ impl MmioTransport {
         self.queues.get(usize::try_from(self.queue_select).ok()?)
     }
 
-    /// The selected region, or all ones as the specification wants for one that is not there.
+    /// Returns the selected region, or all ones for a missing one, as the specification requires.
     fn shared_region(&self) -> (u64, u64) {
         let id = u8::try_from(self.shared_memory_select).ok();
         let device = self.device.as_ref();
@@ -294,7 +296,7 @@ impl MmioTransport {
     }
 }
 
-/// The 32 bits of `value` that `select` names: 0 the low ones, 1 the high ones, others none.
+/// Returns the selected 32 bits of `value`: 0 the low ones, 1 the high ones, others none.
 fn half(value: u64, select: u32) -> u32 {
     match select {
         0 => value as u32,

@@ -1,9 +1,11 @@
-//! A slot's registers as the guest reads them: one page of memory, which the VM gives the guest to be read alone. A read
-//! of a register so costs no exit, and an interrupt, whose reason the driver reads each time, none to user space.
+//! A slot's registers as the guest reads them: one page of memory, read-only for the guest. So reading a
+//! register costs no exit. An interrupt costs no exit to user space, although the driver reads its reason
+//! each time.
 //!
-//! The page has what was last put there, so that each change of a register is followed by a `put`. Vcpu threads put
-//! registers with the transport's lock held; back ends put the reasons of an interrupt and, with
-//! [`RegisterPage::renew_config`], the configuration, at any time. This module never reads what it has put, but for those two.
+//! The page has the values last put there, so each change of a register must be followed by a `put`. vCPU
+//! threads put registers with the transport's lock held. Back ends put the reasons of an interrupt and, with
+//! [`RegisterPage::renew_config`], the configuration, at any time. This module never reads the page back,
+//! except for those two.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +18,7 @@ use vm_memory::{MmapRegion, VolatileMemory as _};
 
 use super::register::MMIO_BYTES;
 
-/// Bytes of configuration that the page has: more than any device's. All bytes behind them read as zero.
+/// Bytes of configuration in the page: more than any device's. All bytes behind them read as zero.
 pub(super) const CONFIG_BYTES: usize = 256;
 
 /// The page of one slot, and its lock for the configuration.
@@ -28,7 +30,7 @@ pub struct RegisterPage {
 }
 
 impl RegisterPage {
-    /// The page with this number in a mapping, whose bytes are zero.
+    /// Returns the page with this number in a mapping. Its bytes are zero.
     ///
     /// # Panics
     /// The mapping ends before the page does.
@@ -44,22 +46,24 @@ impl RegisterPage {
         self.word(offset).store(value.to_le(), Ordering::Release);
     }
 
-    /// The pending reasons of an interrupt.
+    /// Returns the pending reasons of an interrupt.
     pub(super) fn interrupt_status(&self) -> &AtomicU32 {
         self.word(VIRTIO_MMIO_INTERRUPT_STATUS)
     }
 
-    /// The generation of the configuration. Only [`put_config`](Self::put_config), [`renew_config`](Self::renew_config) and a
-    /// restore change it.
+    /// Returns the generation of the configuration. Only [`put_config`](Self::put_config),
+    /// [`renew_config`](Self::renew_config) and a restore change it.
     pub(super) fn generation(&self) -> &AtomicU32 {
         self.word(VIRTIO_MMIO_CONFIG_GENERATION)
     }
 
-    /// Puts the configuration that `read` gives, with the generation as it is. A newer one that a back end puts meanwhile stays.
+    /// Puts the configuration from `read`, without changing the generation. If a back end puts a newer one
+    /// meanwhile, that one stays.
     pub(super) fn put_config(&self, read: impl Fn(&mut [u8])) {
         loop {
             let generation = self.generation().load(Ordering::Acquire);
-            // Not under the lock: a device may hold its own for this, and a back end that renews holds it too.
+            // Not under the lock: a device may hold its own lock for this, and a renewing back end holds it
+            // too.
             let mut config = [0; CONFIG_BYTES];
             read(&mut config);
             let _lock = self.config.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,8 +73,9 @@ impl RegisterPage {
         }
     }
 
-    /// Puts a new configuration. A driver that reads it meanwhile finds another generation before than after, and reads again; one
-    /// that begins to read in the middle may read both, and is interrupted for the change in any case.
+    /// Puts a new configuration. A driver reading it meanwhile finds different generations before and after,
+    /// and reads again. A driver starting in the middle may read a mixture, but it is interrupted for the
+    /// change in any case.
     pub(super) fn renew_config(&self, config: &[u8]) {
         let _lock = self.config.lock().unwrap_or_else(PoisonError::into_inner);
         self.generation().fetch_add(1, Ordering::AcqRel);
@@ -92,7 +97,7 @@ impl RegisterPage {
         self.mapping.get_atomic_ref(offset).expect("the page lies in the mapping, and registers are aligned")
     }
 
-    /// Copies what the guest reads at `offset`.
+    /// Copies the page's bytes at `offset`, as the guest would read them.
     #[cfg(test)]
     pub(crate) fn read(&self, offset: usize, data: &mut [u8]) {
         use vm_memory::Bytes as _;

@@ -1,6 +1,6 @@
-//! A queue's registers: what the driver has written, checked before any of it is believed.
+//! A queue's registers: the driver's values, checked before any use.
 //!
-//! Nothing here touches a ring; it only decides whether rings of this size may lie there.
+//! Nothing here touches a ring; this module only decides whether rings of this size may lie there.
 
 use serde::{Deserialize, Serialize};
 use virtio_queue::{Queue, QueueState};
@@ -31,7 +31,7 @@ pub struct QueueRegisters {
 }
 
 impl QueueRegisters {
-    /// A queue after reset.
+    /// Returns a queue after reset.
     pub(super) fn new(max_size: u16) -> Self {
         QueueRegisters {
             max_size,
@@ -45,7 +45,7 @@ impl QueueRegisters {
         }
     }
 
-    /// Takes a size from the driver; one that is not allowed leaves the old one.
+    /// Takes a size from the driver. An invalid one leaves the old one.
     pub(super) fn set_size(&mut self, size: u32) {
         if let Ok(size) = u16::try_from(size)
             && size.is_power_of_two()
@@ -55,7 +55,7 @@ impl QueueRegisters {
         }
     }
 
-    /// Whether size, alignment and place of the rings are allowed (virtio 1.2, section 2.7).
+    /// Returns true if size, alignment and place of the rings are allowed (virtio 1.2, section 2.7).
     pub(super) fn is_valid(&self, memory: &GuestMemory) -> bool {
         let (entries, map) = (usize::from(self.size), memory.writable());
         let within = |address: u64, align: u64, length: usize| {
@@ -71,8 +71,8 @@ impl QueueRegisters {
             && within(self.used_ring, 4, 6 + 8 * entries)
     }
 
-    /// The queue for the device. `None` if the registers are not valid; a queue that is not ready is
-    /// handed over as one that has never been set up.
+    /// Returns the queue for the device, or `None` if the registers are not valid. If the queue is not ready,
+    /// the result is a queue never set up.
     pub(super) fn to_queue(&self, event_idx: bool, memory: &GuestMemory) -> Option<Queue> {
         if self.ready && !self.is_valid(memory) {
             return None;
@@ -92,7 +92,7 @@ impl QueueRegisters {
         Queue::try_from(state).ok()
     }
 
-    /// Takes the positions of a queue that a paused device gave back.
+    /// Takes the positions of a queue from a paused device.
     pub(super) fn set_positions(&mut self, queue: &Queue) {
         let state = queue.state();
         self.next_avail = state.next_avail;

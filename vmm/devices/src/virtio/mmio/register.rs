@@ -2,10 +2,10 @@
 
 use virtio_bindings::virtio_mmio as mmio;
 
-/// Bytes of guest-physical address space that a slot takes: registers below 0x100, configuration above.
+/// Bytes of a slot in guest-physical address space: registers below 0x100, configuration above.
 pub(super) const MMIO_BYTES: u64 = 0x1000;
 
-/// Offsets of the registers that the driver reads, but for those that the interrupt has.
+/// Offsets of the registers readable by the driver, except the interrupt's.
 pub(super) const READABLE: [u32; 12] = [
     mmio::VIRTIO_MMIO_MAGIC_VALUE,
     mmio::VIRTIO_MMIO_VERSION,
@@ -21,7 +21,7 @@ pub(super) const READABLE: [u32; 12] = [
     mmio::VIRTIO_MMIO_SHM_BASE_HIGH,
 ];
 
-/// A place that the driver may access.
+/// A register or place accessible to the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Register {
     Magic,
@@ -57,8 +57,8 @@ pub(super) enum Register {
 }
 
 impl Register {
-    /// Returns the register at `offset` for an access of `width` bytes. Registers are 32 bits wide and accessed
-    /// whole; configuration space takes 1, 2, 4 or 8 bytes. Anything else is `None`.
+    /// Returns the register at `offset` for an access of `width` bytes. Registers are 32 bits wide and
+    /// accessed whole; configuration space takes 1, 2, 4 or 8 bytes. Anything else is `None`.
     pub(super) fn at(offset: u64, width: usize) -> Option<Register> {
         let config = u64::from(mmio::VIRTIO_MMIO_CONFIG);
         if (config..MMIO_BYTES).contains(&offset) {

@@ -1,6 +1,5 @@
-//! Pause, save and restore of a transport and its device. No product code calls this module yet: starting VMs from
-//! a template will, and tests alone keep it right until then. `VirtioDevice` has the devices' part in its last three
-//! methods, and each device the state that it saves in `snapshot`.
+//! Pause, save and restore of a transport and its device. `VirtioDevice` has the devices' part in its last
+//! three methods, and each device has its saved state in `snapshot`.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,19 +11,19 @@ use super::{Activity, MmioTransport, TransportError};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TransportSnapshot {
-    /// Device ID of what was plugged; the same must be plugged before the state is restored.
+    /// Device ID of the plugged device. The same device must be plugged before the state is restored.
     pub device_id: u32,
     /// Status register.
     pub(super) status: Status,
-    /// Features that the driver chose.
+    /// Features chosen by the driver.
     pub driver_features: u64,
-    /// Selects the 32 bits of the device's features that are read.
+    /// Selects the readable 32 bits of the device's features.
     pub device_features_select: u32,
-    /// Selects the 32 bits of the driver's features that are written.
+    /// Selects the writable 32 bits of the driver's features.
     pub driver_features_select: u32,
-    /// Queue that the queue registers speak of.
+    /// Queue selected for the queue registers.
     pub queue_select: u32,
-    /// Shared memory region that the region registers speak of.
+    /// Shared memory region selected for the region registers.
     pub shared_memory_select: u32,
     /// Pending interrupt reasons.
     pub interrupt_status: u32,
@@ -32,12 +31,12 @@ pub struct TransportSnapshot {
     pub config_generation: u32,
     /// The queues, in order.
     pub queues: Vec<QueueRegisters>,
-    /// The device's own.
+    /// The device's own state.
     #[serde(with = "json_text")]
     pub device: serde_json::Value,
 }
 
-/// A device's own state, as the text of it: its form says by itself what is in it, as the form around it need not.
+/// A device's own state as JSON text. The text describes its own fields; the surrounding format need not.
 mod json_text {
     use serde::de::Error as _;
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
@@ -53,7 +52,7 @@ mod json_text {
 }
 
 impl MmioTransport {
-    /// Stops the device's work and keeps where it stood. Does nothing if it does not run.
+    /// Stops the device's work and keeps its positions. Does nothing if it does not run.
     pub fn pause(&mut self) -> Result<(), TransportError> {
         let Some(device) = &mut self.device else { return Ok(()) };
         if !matches!(self.activity, Activity::Running(_)) {
@@ -75,7 +74,7 @@ impl MmioTransport {
         Ok(())
     }
 
-    /// Goes on after [`pause`](Self::pause) or [`restore`](Self::restore). Does nothing if not paused.
+    /// Continues after [`pause`](Self::pause) or [`restore`](Self::restore). Does nothing if not paused.
     pub fn resume(&mut self) -> Result<(), TransportError> {
         if !matches!(self.activity, Activity::Paused) {
             return Ok(());
@@ -86,7 +85,7 @@ impl MmioTransport {
             .map_err(TransportError::Event)
     }
 
-    /// Registers and device as they stand. The device must not be running.
+    /// Returns the current registers and device state. The device must not be running.
     pub fn save(&self) -> Result<TransportSnapshot, TransportError> {
         let device = self.device.as_ref().ok_or(TransportError::Empty)?;
         if self.is_running() {
@@ -107,8 +106,8 @@ impl MmioTransport {
         })
     }
 
-    /// Takes on what [`save`](Self::save) gave, for a device of the same kind that was plugged just now.
-    /// A device that was active is paused afterwards, and waits for [`resume`](Self::resume).
+    /// Restores a state from [`save`](Self::save), for a newly plugged device of the same kind. If the device
+    /// was active, it is paused afterwards, and waits for [`resume`](Self::resume).
     pub fn restore(&mut self, state: &TransportSnapshot) -> Result<(), TransportError> {
         if self.is_running() {
             return Err(TransportError::Running);
@@ -129,7 +128,7 @@ impl MmioTransport {
         self.interrupt.restore(state.interrupt_status, state.config_generation).map_err(TransportError::Event)
     }
 
-    /// Whether `state` may have been this device's.
+    /// Checks that `state` may have been this device's.
     fn check_fit(&self, state: &TransportSnapshot) -> Result<(), TransportError> {
         let device = self.device.as_ref().ok_or(TransportError::Empty)?;
         let mismatch = |reason: String| Err(TransportError::Mismatch { reason });

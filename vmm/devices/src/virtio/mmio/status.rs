@@ -10,8 +10,8 @@
 //!       └────────────────────────────── FAILED, DEVICE_NEEDS_RESET <────────────────┘
 //! ```
 //!
-//! A step whose predecessor is missing is refused: the bit stays clear, and a driver that reads it back
-//! sees so. Bits are never cleared but by a reset.
+//! A step without its predecessor is refused: the bit stays clear, and the driver can see it by reading the
+//! register back. Only a reset clears bits.
 
 use serde::{Deserialize, Serialize};
 use virtio_bindings::virtio_config as config;
@@ -29,16 +29,16 @@ pub(super) const NEEDS_RESET: u8 = config::VIRTIO_CONFIG_S_NEEDS_RESET as u8;
 /// The driver gave up.
 pub(super) const FAILED: u8 = config::VIRTIO_CONFIG_S_FAILED as u8;
 
-/// Steps in the order in which a driver must take them.
+/// The driver's required steps, in order.
 const STEPS: [u8; 4] = [ACKNOWLEDGE, DRIVER, FEATURES_OK, DRIVER_OK];
 
-/// Bit 32, VIRTIO_F_VERSION_1: the layout that this transport speaks.
+/// Bit 32, VIRTIO_F_VERSION_1: this transport's layout.
 pub(super) const VERSION_1: u64 = 1 << config::VIRTIO_F_VERSION_1;
 
-/// The action that a write to the status register asks of the transport.
+/// The transport's action after a write to the status register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Nothing beyond the bits that are now set.
+    /// Nothing beyond the bits just set.
     Nothing,
     /// Take everything back to the start.
     Reset,
@@ -52,37 +52,37 @@ pub(super) enum Step {
 pub(super) struct Status(u8);
 
 impl Status {
-    /// As the driver reads it.
+    /// Returns the value read by the driver.
     pub(super) fn bits(self) -> u8 {
         self.0
     }
 
-    /// Whether all of `bits` are set.
+    /// Returns true if all of `bits` are set.
     pub(super) fn has(self, bits: u8) -> bool {
         self.0 & bits == bits
     }
 
-    /// Neither side has given up.
+    /// Returns true if neither side has given up.
     fn healthy(self) -> bool {
         self.0 & (FAILED | NEEDS_RESET) == 0
     }
 
-    /// Features may be chosen.
+    /// Returns true if features may be chosen.
     pub(super) fn negotiating(self) -> bool {
         self.healthy() && self.has(DRIVER) && !self.has(FEATURES_OK)
     }
 
-    /// Queues may be set up.
+    /// Returns true if queues may be set up.
     pub(super) fn queues_open(self) -> bool {
         self.healthy() && self.has(FEATURES_OK) && !self.has(DRIVER_OK)
     }
 
-    /// The device stopped serving and says so.
+    /// Sets the bit of a device that stopped serving.
     pub(super) fn set_needs_reset(&mut self) {
         self.0 |= NEEDS_RESET;
     }
 
-    /// The driver wrote `value`, having chosen `chosen` of the `offered` features.
+    /// Handles the driver's write of `value`, with `chosen` of the `offered` features.
     pub(super) fn write(&mut self, value: u32, offered: u64, chosen: u64) -> Step {
         if value == 0 {
             *self = Status::default();
