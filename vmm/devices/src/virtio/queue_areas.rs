@@ -1,4 +1,4 @@
-//! The three areas of a split virtqueue in guest memory (virtio 1.2, section 2.7), read and written where they lie.
+//! The three areas of a split virtqueue in guest memory (virtio 1.2, section 2.7), read and written in place.
 //!
 //! ```text
 //!   descriptors   buffers of chains                     written by the driver
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! The crate virtio-queue searches the memory map for each word instead: a fifth of the instructions of a
-//! stream. It also publishes chains one by one, and drivers lost frames that lie over several chains.
+//! stream. It also publishes chains one by one, and drivers then lost frames over several chains.
 //!
-//! An area is looked up once for a map of memory, and not at each access. The driver may have written anything, and something else
-//! at the next look: whoever reads it checks it.
+//! An area is looked up once for each map of memory, and not at each access. The driver may have written
+//! anything, and may change it before the next read, so every reader must check it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,8 @@ const DESCRIPTOR_BYTES: usize = 16;
 const AVAILABLE_BYTES: usize = 2;
 const USED_BYTES: usize = 8;
 
-/// Places in both rings: flags, the index, and the first entry. An event index, which is for the other side's ring, follows the last entry.
+/// Offsets in both rings: flags, the index, and the first entry. The event index of the other side's ring
+/// follows the last entry.
 const FLAGS: usize = 0;
 const INDEX: usize = 2;
 const ENTRIES: usize = 4;
@@ -42,7 +43,7 @@ pub(super) struct QueueAreas {
     available: Area,
     used: Area,
     size: usize,
-    /// The areas lie in it, and it is what a device may write to.
+    /// The map of the memory open to device writes. The areas lie in it.
     map: Arc<MemoryMap>,
 }
 
@@ -55,7 +56,7 @@ struct Area {
 }
 
 impl Area {
-    /// Finds an area that lies in one part of memory, as all do that a driver allocates in one piece.
+    /// Finds an area within one part of memory. A driver allocates it in one piece, so it lies in one part.
     fn find(map: &MemoryMap, address: u64, bytes: usize, alignment: u64) -> Option<Area> {
         let (part, offset) = map.part(GuestAddress(address), bytes)?;
         let aligned = address.is_multiple_of(alignment);
@@ -76,7 +77,7 @@ impl Area {
 }
 
 impl QueueAreas {
-    /// Finds the areas of a queue in memory that a device may write to. `None` if they are not there.
+    /// Finds the areas of a queue in memory open to device writes. Returns `None` if they are not there.
     pub(super) fn find(queue: &Queue, map: Arc<MemoryMap>) -> Option<QueueAreas> {
         let size = usize::from(queue.size());
         if size == 0 {
@@ -89,17 +90,17 @@ impl QueueAreas {
         Some(QueueAreas { descriptors, available, used, size, map })
     }
 
-    /// Returns the map of memory in which the areas lie.
+    /// Returns the areas' map of memory.
     pub(super) fn map(&self) -> &Arc<MemoryMap> {
         &self.map
     }
 
-    /// Returns the count of chains that the driver has made available. Reads that follow see all that it wrote before.
+    /// Returns the driver's count of available chains. Later reads see everything written before it.
     pub(super) fn available_index(&self) -> u16 {
         u16::from_le(self.available.load(INDEX, Ordering::Acquire))
     }
 
-    /// Returns the head of the chain that was made available as number `count`.
+    /// Returns the head of available chain number `count`.
     pub(super) fn available_head(&self, count: u16) -> u16 {
         let entry = ENTRIES + usize::from(count) % self.size * AVAILABLE_BYTES;
         u16::from_le(self.available.load(entry, Ordering::Relaxed))
@@ -110,13 +111,13 @@ impl QueueAreas {
         u16::from_le(self.available.load(FLAGS, Ordering::Relaxed))
     }
 
-    /// Returns the count of used chains of which the driver wants to hear.
+    /// Returns the used count at which the driver wants a notification.
     pub(super) fn used_event(&self) -> u16 {
         let event = ENTRIES + self.size * AVAILABLE_BYTES;
         u16::from_le(self.available.load(event, Ordering::Relaxed))
     }
 
-    /// Writes the entry of the chain that is used as number `count`, which the driver does not look at yet.
+    /// Writes the entry of used chain number `count`. The driver does not look at it yet.
     pub(super) fn set_used(&self, count: u16, head: u16, length: u32) {
         let entry = ENTRIES + usize::from(count) % self.size * USED_BYTES;
         // Entries are aligned to four bytes, and are two numbers.
@@ -124,7 +125,7 @@ impl QueueAreas {
         self.used.store(length.to_le(), entry + 4, Ordering::Relaxed);
     }
 
-    /// Publishes the count of used chains, with all that was written before.
+    /// Publishes the count of used chains, with everything written before.
     pub(super) fn set_used_index(&self, count: u16) {
         self.used.store(count.to_le(), INDEX, Ordering::Release);
     }
@@ -134,41 +135,42 @@ impl QueueAreas {
         self.used.store(flags.to_le(), FLAGS, Ordering::Relaxed);
     }
 
-    /// Sets the available chain of which the device wants to hear.
+    /// Sets the available chain at which the device wants a notification.
     pub(super) fn set_available_event(&self, count: u16) {
         self.used.store(count.to_le(), ENTRIES + self.size * USED_BYTES, Ordering::Relaxed);
     }
 
-    /// Returns the descriptors of the chain that begins at `head`.
+    /// Returns the descriptors of the chain starting at `head`.
     pub(super) fn chain(&self, head: u16) -> Descriptors<'_> {
         let table = self.descriptors.slice();
         Descriptors { table, map: &self.map, next: Some(head), left: self.size, indirect: false }
     }
 }
 
-/// The descriptors of one chain, those of an indirect table in the place of the one that names it. Ends early where a chain makes no
-/// sense.
+/// The descriptors of one chain. An indirect descriptor is replaced by its table's descriptors. Ends early if
+/// the chain is malformed.
 #[derive(Debug)]
 pub(super) struct Descriptors<'a> {
     table: VolatileSlice<'a>,
     map: &'a MemoryMap,
-    /// The entry that comes next; `None` behind the last one.
+    /// The next entry; `None` after the last one.
     next: Option<u16>,
-    /// Descriptors that the chain may still have: no more than its table.
+    /// Descriptors left for the chain: at most the size of its table.
     left: usize,
     indirect: bool,
 }
 
 impl Descriptors<'_> {
-    /// Whether the chain's last descriptor was reached.
+    /// Returns true if the chain's last descriptor was reached.
     pub(super) fn ended(&self) -> bool {
         self.next.is_none()
     }
 
-    /// Goes on in the indirect table that `descriptor` names (section 2.7.5.3). `None` if that is none, or there was one already.
+    /// Continues in the indirect table of `descriptor` (section 2.7.5.3). Returns `None` if the table is
+    /// malformed, or there was one already.
     fn enter(&mut self, descriptor: Descriptor) -> Option<()> {
         let bytes = descriptor.len() as usize;
-        // Entries are named by 16 bits.
+        // Entries have 16-bit indices.
         let has_names = u16::try_from(bytes / DESCRIPTOR_BYTES).is_ok();
         if self.indirect || !bytes.is_multiple_of(DESCRIPTOR_BYTES) || !has_names {
             return None;

@@ -1,7 +1,7 @@
-//! Buffers that packets are received into, straight out of a tap: a list of addresses that is kept from one packet to the next.
+//! Buffers for packets read directly from a tap: a list of addresses, kept from one packet to the next.
 //!
-//! As [`iovec`](super::iovec), it hands addresses of guest memory to the kernel: of buffers that were checked against a map of memory, which
-//! the window keeps for as long.
+//! Like [`iovec`](super::iovec), it passes addresses of guest memory to the kernel. The buffers were checked
+//! against a map of memory, and the window keeps the map as long as the addresses.
 
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -11,25 +11,26 @@ use super::MemoryMap;
 use super::chain::Segments;
 use super::iovec::{IOV_MAX, Outside, entries, retry};
 
-/// Entries of a window that may be filled before the others move up.
+/// Filled entries of a window before the others move up.
 const FILLED_MAX: usize = 64;
 
-/// Buffers that packets will be received into. The window keeps addresses from one packet to the next, and buffers that adjoin are one
-/// entry: drivers cut them off one piece of memory.
+/// Buffers for the next packets. The window keeps addresses from one packet to the next. Adjoining buffers
+/// are one entry, because drivers cut them from one piece of memory.
 #[derive(Debug, Default)]
 pub struct ReceiveWindow {
-    /// The map that all buffers were checked against; `None` if there is no buffer.
+    /// The map used to check all buffers; `None` if there is no buffer.
     map: Option<Arc<MemoryMap>>,
     list: Vec<libc::iovec>,
     /// Entries before this one are filled.
     first: usize,
 }
 
-// SAFETY: addresses are used by `read_packet` alone, and lie in the mappings of the map, which may be used from any thread.
+// SAFETY: addresses are used by `read_packet` alone, and lie in the mappings of the map, and those may be
+// used from any thread.
 unsafe impl Send for ReceiveWindow {}
 
 impl ReceiveWindow {
-    /// Adds the buffers of `run` behind those that are there.
+    /// Adds the buffers of `run` after the present ones.
     ///
     /// # Errors
     /// The run was checked against another map of memory than the others. Then none of its buffers is added.
@@ -57,7 +58,7 @@ impl ReceiveWindow {
         added
     }
 
-    /// Takes the first `bytes` bytes away: they are the driver's again.
+    /// Removes the first `bytes` bytes: they are the driver's again.
     pub fn take_front(&mut self, bytes: u64) {
         let mut rest = usize::try_from(bytes).unwrap_or(usize::MAX);
         while let Some(entry) = self.list.get_mut(self.first) {
@@ -76,16 +77,17 @@ impl ReceiveWindow {
         }
     }
 
-    /// Takes all buffers away, and lets go of the map.
+    /// Removes all buffers, and lets go of the map.
     pub fn clear(&mut self) {
         self.map = None;
         self.list.clear();
         self.first = 0;
     }
 
-    /// Reads one packet from `link` into the buffers, or returns an error if the packet is longer than they are.
+    /// Reads one packet from `link` into the buffers, or returns an error if the packet is longer than they
+    /// are.
     pub fn read_packet(&mut self, link: BorrowedFd<'_>) -> io::Result<Packet> {
-        // One byte more than the guest gave, to see that a packet was cut off.
+        // One byte more than the guest's buffers, to detect a truncated packet.
         let mut surplus = 0u8;
         let here = libc::iovec { iov_base: (&raw mut surplus).cast(), iov_len: 1 };
         let end = self.list.len().min(self.first + IOV_MAX - 1);
@@ -95,8 +97,8 @@ impl ReceiveWindow {
         }
         let entries = &self.list[self.first..=end];
         let result = retry(|| {
-            // SAFETY: the entries were made from checked guest memory that the map keeps, or have been cut at their front since; the
-            // last one is a byte on this stack, which outlives the call.
+            // SAFETY: the entries were made from checked guest memory that the map keeps, or have been cut at
+            // their front since; the last one is a byte on this stack, and it outlives the call.
             unsafe { libc::readv(link.as_raw_fd(), entries.as_ptr(), entries.len() as i32) }
         });
         match covered {
@@ -131,7 +133,7 @@ mod tests {
     use super::*;
     use crate::virtio::testing::{run, two_parts};
 
-    /// A window over these buffers, and a link whose other end sends it packets.
+    /// A window over these buffers, and a link for sending packets to it.
     fn window(map: &Arc<MemoryMap>, runs: &[&[(u64, u32)]]) -> (ReceiveWindow, UnixDatagram, UnixDatagram) {
         let mut window = ReceiveWindow::default();
         runs.iter().for_each(|segments| window.push(&run(map, segments)).unwrap());
@@ -196,7 +198,7 @@ mod tests {
         let here = two_parts();
         let (mut window, link, wire) = window(&here, &[&[(0x100, 0x10)]]);
         assert_eq!(window.push(&run(&two_parts(), &[(0x110, 0x10)])), Err(Outside));
-        // The first adjoins what is there, and must not stay of a run that is refused.
+        // The first entry adjoins the present ones. If the run is refused, the entry must not stay.
         assert_eq!(window.push(&run(&here, &[(0x110, 0x10), (0x4000, 1)])), Err(Outside));
         wire.send(&[7; 0x11]).unwrap();
         assert_eq!(window.read_packet(link.as_fd()).unwrap(), Packet::TooLong);

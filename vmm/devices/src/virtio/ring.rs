@@ -1,7 +1,7 @@
 //! A device's end of one queue: takes chains, gives them back, asks for and sends notifications.
 //!
-//! Adds to the queue's areas what every device needs: the indices of a hostile driver stop the
-//! queue instead of spinning it, and chains that make no sense are counted, not logged.
+//! It adds common protections to the queue's areas. A hostile driver's indices stop the queue instead of
+//! spinning it, and malformed chains are counted, not logged.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::chain::{Chain, ChainFault, Segment};
 use super::queue_areas::QueueAreas;
 use super::{Counts, DeviceError, GuestMemory, Interrupt, MemoryMap};
 
-/// Counts what a guest did wrong; shared between a device and its worker.
+/// Counter of a guest's faults, shared between a device and its worker.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<AtomicU64>);
 
@@ -30,23 +30,23 @@ impl Faults {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Returns the counts of a device that counts nothing else.
+    /// Returns the counts of a device without other counters.
     pub fn counts(&self) -> Counts {
         Counts { faults: self.total(), ..Counts::default() }
     }
 }
 
-/// A chain that was taken.
+/// A taken chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a chain that is taken must be completed or put back"]
 pub struct Taken {
-    /// The chain's name when it is completed.
+    /// The chain's number for its completion.
     pub head: u16,
     /// The fault in the chain, if there is one.
     pub fault: Option<ChainFault>,
 }
 
-/// The memory that a device may write to, as it was when a chain was taken.
+/// The memory open to device writes at the time a chain was taken.
 #[derive(Clone, Debug)]
 pub struct Writable(Arc<MemoryMap>);
 
@@ -58,12 +58,12 @@ impl Deref for Writable {
     }
 }
 
-/// The descriptors of a chain that was taken.
+/// The descriptors of a taken chain.
 #[derive(Debug)]
 pub struct Described {
-    /// The descriptors; their own memory is what may be written to.
+    /// The descriptors. Their own memory is the writable memory.
     pub descriptors: DescriptorChain<Writable>,
-    /// The memory that may be read.
+    /// The readable memory.
     pub readable: Arc<MemoryMap>,
 }
 
@@ -72,18 +72,18 @@ pub struct Described {
 pub struct Ring {
     queue: Queue,
     memory: GuestMemory,
-    /// Where the queue lies, as of the change with the number below. `None` if it does not lie in memory.
+    /// The queue's areas, as of the change with the number below. `None` if they are not in memory.
     areas: Option<QueueAreas>,
     change: u64,
     faults: Faults,
-    /// The driver's indices made no sense: nothing is taken any more until the device is reset.
+    /// The driver's indices were invalid. No chain is taken until the device is reset.
     broken: bool,
-    /// Chains that were used when the driver was last asked whether it wants to know.
+    /// Count of used chains at the last check of the driver's wish for notifications.
     asked_at: u16,
 }
 
 impl Ring {
-    /// Takes a queue over. A queue that the driver has not set up is an error of `device`.
+    /// Takes a queue over. A queue not set up by the driver is an error of `device`.
     pub fn open(
         device: &'static str,
         queue: Queue,
@@ -94,7 +94,7 @@ impl Ring {
             return Err(DeviceError { device, message: "the driver left a queue disabled".into() });
         }
         Ok(Ring {
-            // The number first: a change that comes between is found by the next look.
+            // The number first: if a change comes in between, the next look finds it.
             change: memory.changes(),
             areas: QueueAreas::find(&queue, memory.writable()),
             memory: memory.clone(),
@@ -105,13 +105,13 @@ impl Ring {
         })
     }
 
-    /// How often what may be written had changed when chains were last taken.
+    /// Returns the number of changes of the writable map at the last take of chains.
     pub fn change(&mut self) -> u64 {
         self.renew();
         self.change
     }
 
-    /// Goes on with what may be written now.
+    /// Updates the areas to the present writable map.
     fn renew(&mut self) {
         let change = self.memory.changes();
         if change != self.change {
@@ -122,27 +122,27 @@ impl Ring {
         }
     }
 
-    /// Takes nothing any more.
+    /// Stops taking chains.
     fn stop(&mut self) {
         if !std::mem::replace(&mut self.broken, true) {
             self.faults.count();
         }
     }
 
-    /// The areas as they are now, unless the queue is broken.
+    /// Returns the present areas, unless the queue is broken.
     fn areas(&mut self) -> Option<&QueueAreas> {
         self.renew();
         if self.broken { None } else { self.areas.as_ref() }
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     pub fn size(&self) -> u16 {
         self.queue.size()
     }
 
     /// Loads the next available chain into `chain`; `None` when there is none, and then `chain` is empty.
     pub fn take(&mut self, chain: &mut Chain) -> Option<Taken> {
-        // A device that has nothing to do keeps no image open.
+        // An idle device must keep no image open.
         chain.clear();
         let (next, size) = (self.queue.next_avail(), self.queue.size());
         let areas = self.areas()?;
@@ -159,8 +159,9 @@ impl Ring {
         Some(self.load(head, chain))
     }
 
-    /// As [`take`](Self::take), and gives the descriptors of a chain without a fault as they are in guest memory, for
-    /// libraries that read them themselves. Descriptors may have changed since `chain` was loaded.
+    /// Does the same as [`take`](Self::take), and also returns the descriptors of a valid chain as they are
+    /// in guest memory, for libraries with their own parsers. Descriptors may have changed since `chain` was
+    /// loaded.
     pub fn take_described(&mut self, chain: &mut Chain) -> Option<(Taken, Option<Described>)> {
         chain.clear();
         let writable = Writable(self.areas()?.map().clone());
@@ -174,7 +175,7 @@ impl Ring {
         Some((taken, taken.fault.is_none().then_some(Described { descriptors, readable })))
     }
 
-    /// Loads the chain that begins at `head`.
+    /// Loads the chain starting at `head`.
     fn load(&self, head: u16, chain: &mut Chain) -> Taken {
         let Some(areas) = &self.areas else { return Taken { head, fault: Some(ChainFault::Outside) } };
         let fault = chain.load(areas.chain(head), &self.memory, areas.map()).err();
@@ -184,7 +185,7 @@ impl Ring {
         Taken { head, fault }
     }
 
-    /// Makes the last `count` chains taken available again, for whoever takes the queue over.
+    /// Makes the last `count` taken chains available again, for the queue's next user.
     pub fn put_back(&mut self, count: u16) {
         self.queue.set_next_avail(self.queue.next_avail().wrapping_sub(count));
     }
@@ -195,10 +196,10 @@ impl Ring {
         self.publish();
     }
 
-    /// Sets a chain down as used, which the driver sees with the next [`publish`](Self::publish): a driver may look for all chains
-    /// of a frame as soon as it sees the first.
+    /// Records a chain as used. The driver sees it after the next [`publish`](Self::publish), because a
+    /// driver may look for all chains of a frame as soon as it sees the first.
     pub fn fill(&mut self, taken: Taken, written: u32) {
-        // A head beyond the table names no chain: there is nothing to give back.
+        // A head beyond the table is no chain. There is nothing to give back.
         if taken.head >= self.queue.size() {
             return;
         }
@@ -208,7 +209,7 @@ impl Ring {
         self.queue.set_next_used(count.wrapping_add(1));
     }
 
-    /// Lets the driver see all chains that were set down as used.
+    /// Makes all recorded used chains visible to the driver.
     pub fn publish(&mut self) {
         let count = self.queue.next_used();
         if let Some(areas) = self.areas() {
@@ -216,8 +217,8 @@ impl Ring {
         }
     }
 
-    /// Writes an answer to where a chain that was taken earlier has a place for it. `None` if it does not fit, or what may
-    /// be written to has changed meanwhile and the place is not there any more.
+    /// Writes an answer to a place in an earlier taken chain. Returns `None` if it does not fit, or if the
+    /// writable memory has changed and no longer has the place.
     pub fn write(&mut self, place: &[Segment], data: &[u8]) -> Option<()> {
         let map = self.areas()?.map();
         let mut rest = data;
@@ -229,8 +230,8 @@ impl Ring {
         rest.is_empty().then_some(())
     }
 
-    /// Asks the driver to notify, now that the worker is about to sleep. Returns whether chains came in
-    /// meanwhile, which nobody will notify of.
+    /// Asks the driver for notifications before the worker sleeps. Returns true if chains came in meanwhile,
+    /// because the driver will not notify of them.
     #[must_use]
     pub fn listen(&mut self) -> bool {
         let (events, next) = (self.queue.event_idx_enabled(), self.queue.next_avail());
@@ -240,31 +241,33 @@ impl Ring {
         } else {
             areas.set_used_flags(0);
         }
-        // The driver looks at the wish after it has made a chain available, and the device at the chains after the wish.
+        // The driver reads this request after it has made a chain available. The device reads the chains
+        // after the request.
         fence(Ordering::SeqCst);
         areas.available_index() != next
     }
 
-    /// Lets the driver know that it need not notify, until [`listen`](Self::listen) asks it to.
+    /// Informs the driver that it need not notify, until [`listen`](Self::listen) asks for it.
     pub fn mute(&mut self) {
         let (events, next) = (self.queue.event_idx_enabled(), self.queue.next_avail());
         let Some(areas) = self.areas() else { return };
         if events {
-            // A chain that the driver has made available already: it notifies of one that comes, by the index before it.
+            // A chain already made available. The driver notifies of a new chain by the index before it.
             areas.set_available_event(next.wrapping_sub(1));
         } else {
             areas.set_used_flags(VRING_USED_F_NO_NOTIFY as u16);
         }
     }
 
-    /// Interrupts the driver if it wants to know of what was completed since the last time.
+    /// Interrupts the driver if it wants to know of the chains completed since the last time.
     pub fn signal(&mut self, interrupt: &dyn Interrupt) {
         if self.is_awaited() {
             self.interrupt(interrupt);
         }
     }
 
-    /// Whether the driver wants to know of what was completed since the last time; once it has been asked, that is taken as known.
+    /// Returns true if the driver wants to know of the chains completed since the last check. After the check
+    /// they count as known.
     #[must_use]
     pub fn is_awaited(&mut self) -> bool {
         if !self.has_news() {
@@ -273,17 +276,19 @@ impl Ring {
         let (events, used) = (self.queue.event_idx_enabled(), self.queue.next_used());
         let asked_at = std::mem::replace(&mut self.asked_at, used);
         let Some(areas) = self.areas() else { return true };
-        // The driver looks at the used chains after it has said of which it wants to hear, and the device at the wish after them.
+        // The driver writes its request for notifications before it reads the used chains. The device reads
+        // the request after writing them.
         fence(Ordering::SeqCst);
         if events {
-            // Whether the wish lies among those that were used since (virtio 1.2, section 2.7.7.2).
+            // True if the requested count lies among the chains used since then (virtio 1.2, section
+            // 2.7.7.2).
             let behind = used.wrapping_sub(areas.used_event()).wrapping_sub(1);
             return behind < used.wrapping_sub(asked_at);
         }
         areas.available_flags() & VRING_AVAIL_F_NO_INTERRUPT as u16 == 0
     }
 
-    /// Whether something was completed since the driver was last asked whether it wants to know.
+    /// Returns true if any chain was completed since the last check of the driver's wish.
     pub fn has_news(&self) -> bool {
         self.asked_at != self.queue.next_used()
     }
@@ -295,7 +300,7 @@ impl Ring {
         }
     }
 
-    /// The queue as it stands.
+    /// Returns the queue in its current state.
     pub fn into_queue(self) -> Queue {
         self.queue
     }

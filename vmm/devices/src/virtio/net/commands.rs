@@ -1,12 +1,13 @@
 //! Carries out the driver's commands.
 //!
 //! ```text
-//!   the driver notifies ──► the vCPU's thread: command, answer ──► the interface's thread: the tap's filter, commands that are left
+//!   driver notifies ──► vCPU's thread: command, answer ──► interface's thread: tap's filter, other commands
 //! ```
 //!
-//! A driver spins until it has its answer (`virtnet_send_command` in Linux `drivers/net/virtio_net.c`). Where the interface's thread has
-//! to answer, and needs the same processor, the guest computes for nothing until its time is up. So the vCPU's thread answers, which the
-//! notification has stopped anyway. The filter is never set there: the kernel may wait for other changes of the node's networks.
+//! A driver spins until it has its answer (`virtnet_send_command` in Linux `drivers/net/virtio_net.c`). If
+//! the interface's thread had to answer on the same processor, the guest would spin until its time slice is
+//! over. So the vCPU's thread answers, because the notification has stopped it anyway. The filter is never
+//! set there: the kernel may wait for other changes of the node's networks.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,10 +18,11 @@ use super::control::Control;
 use super::receive::{Mac, ReceiveMode};
 use crate::virtio::Interrupt;
 
-/// Commands that are carried out at a time. Drivers wait for each answer.
+/// Commands carried out at a time. Drivers wait for each answer.
 const BATCH: usize = 64;
 
-/// The driver's wishes, and its commands, which change them. The vCPUs' threads and the interface's share it.
+/// The driver's settings, and its commands for changing them. The vCPUs' threads and the interface's share
+/// it.
 #[derive(Debug)]
 pub(super) struct Commands {
     /// None while the interface is not active.
@@ -37,12 +39,12 @@ struct Active {
 }
 
 impl Commands {
-    /// For an interface with the address `mac`, whose driver has no wishes yet.
+    /// Starts for an interface with the address `mac`, without settings of the driver.
     pub(super) fn new(mac: Mac) -> Commands {
         Commands { active: Mutex::new(None), receive: Mutex::new(ReceiveMode::new(mac)) }
     }
 
-    /// The driver's wishes. Nobody holds this lock while it waits.
+    /// Returns the driver's settings. No thread waits while holding this lock.
     pub(super) fn receive(&self) -> MutexGuard<'_, ReceiveMode> {
         self.receive.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -52,22 +54,23 @@ impl Commands {
         *self.active() = Some(Active { control, interrupt, event });
     }
 
-    /// Serves no queue any more, and gives it back.
+    /// Stops serving, and returns the queue.
     pub(super) fn end(&self) -> Option<Queue> {
         self.active().take().map(|active| active.control.into_queue())
     }
 
-    /// Carries out some commands, and leaves what may wait to the interface's thread. Returns whether the driver may have more.
+    /// Carries out some commands, and leaves deferrable work to the interface's thread. Returns true if the
+    /// driver may have more.
     pub(super) fn carry_out(&self) -> bool {
         self.active().as_mut().is_some_and(|active| active.serve(&self.receive).1)
     }
 
-    /// Does so on a vCPU's thread, which the driver has notified.
+    /// Does the same on a vCPU's thread after a notification by the driver.
     pub(super) fn notified(&self) {
         if let Some(active) = &mut *self.active() {
             let (served, more) = active.serve(&self.receive);
             if served || more {
-                // Refused only when the counter is full, and then the event is readable already.
+                // Fails only if the counter is full, and then the event is readable already.
                 let _ = active.event.write(1);
             }
         }

@@ -1,4 +1,4 @@
-//! The control queue: the driver says which frames it wants (virtio 1.2, section 5.1.6.5).
+//! The control queue: the driver selects the frames it wants (virtio 1.2, section 5.1.6.5).
 //!
 //! ```text
 //!   read by the device                                                          written by it
@@ -8,7 +8,7 @@
 //!   └───────┴─────────┴──────────────────────────────────────────────────────┘ └─────┘
 //! ```
 //!
-//! A command that makes no sense changes nothing and is answered with an error.
+//! An invalid command changes nothing and is answered with an error.
 
 use virtio_bindings::virtio_net as spec;
 use virtio_queue::Queue;
@@ -28,23 +28,23 @@ pub(super) struct Control {
 
 #[derive(Debug)]
 enum ControlQueue {
-    /// The driver has no use for it.
+    /// The driver does not use it.
     Unused(Queue),
     Open(Ring, Faults),
 }
 
 impl Control {
-    /// A queue whose commands nobody reads: the driver did not choose it.
+    /// Returns a queue without service: the driver did not choose it.
     pub(super) fn unused(queue: Queue) -> Control {
         Control { queue: ControlQueue::Unused(queue), chain: Chain::default(), features: 0 }
     }
 
-    /// A queue whose commands are those that belong to `features`. Others count as `faults`.
+    /// Returns a queue for the commands of `features`. Others count as `faults`.
     pub(super) fn new(ring: Ring, features: u64, faults: Faults) -> Control {
         Control { queue: ControlQueue::Open(ring, faults), chain: Chain::default(), features }
     }
 
-    /// Answers one command, which `change` takes on if it makes sense. Returns whether there was one.
+    /// Answers one command. If it is valid, `change` applies it. Returns true if there was one.
     pub(super) fn serve(&mut self, change: impl FnMut(Command)) -> bool {
         let ControlQueue::Open(ring, faults) = &mut self.queue else { return false };
         let Some(taken) = ring.take(&mut self.chain) else { return false };
@@ -62,7 +62,7 @@ impl Control {
         true
     }
 
-    /// Asks the driver to notify. Returns whether commands came in meanwhile.
+    /// Asks the driver for notifications. Returns true if commands came in meanwhile.
     pub(super) fn listen(&mut self) -> bool {
         match &mut self.queue {
             ControlQueue::Open(ring, _) => ring.listen(),
@@ -85,7 +85,8 @@ impl Control {
     }
 }
 
-/// Writes the answer, where the chain has a place for it: without one, there is no command. Gives the bytes written.
+/// Writes the answer, if the chain has a place for it; without one, there is no command. Returns the bytes
+/// written.
 fn answer(chain: &Chain, taken: Taken, known: bool) -> u32 {
     let ack = if known { spec::VIRTIO_NET_OK } else { spec::VIRTIO_NET_ERR };
     if taken.fault == Some(ChainFault::Endless) || chain.writable.write_at(0, &[ack as u8]).is_none() {
@@ -94,7 +95,7 @@ fn answer(chain: &Chain, taken: Taken, known: bool) -> u32 {
     1
 }
 
-/// Reads a command. `None` if it makes no sense, or belongs to a feature that was not chosen.
+/// Reads a command. Returns `None` if it is invalid, or if its feature was not chosen.
 fn parse(data: &mut Segments, features: u64) -> Option<Command> {
     let has = |feature: u32| features & (1 << feature) != 0;
     let [class, command] = take(data)?;
@@ -117,7 +118,7 @@ fn parse(data: &mut Segments, features: u64) -> Option<Command> {
         }
         _ => return None,
     };
-    // Bytes that belong to nothing say that the driver meant something else.
+    // Excess bytes mean that the driver wanted something else.
     (data.bytes() == 0).then_some(command)
 }
 
@@ -129,7 +130,7 @@ fn switch(data: &mut Segments) -> Option<bool> {
     }
 }
 
-/// Reads both lists of a table, or as much as shows that they are long.
+/// Reads both lists of a table, or as much as needed to see that they are too long.
 fn table(data: &mut Segments) -> Option<Command> {
     let mut addresses = Vec::new();
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! The interface's front end: what the driver may know of it, and the life of its worker.
+//! The interface's front end: its features and configuration for the driver, and the life of its worker.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -48,7 +48,7 @@ static COUNT: AtomicU32 = AtomicU32::new(0);
 pub struct Net {
     pub(super) tap: Arc<OwnedFd>,
     settings: Arc<dyn TapSettings>,
-    /// After a reset; `commands` has the present one.
+    /// The address after a reset; `commands` has the present one.
     mac: [u8; 6],
     mtu: u16,
     commands: Arc<Commands>,
@@ -61,14 +61,14 @@ pub struct Net {
 }
 
 impl Net {
-    /// An interface with the address `mac` over `tap`, which has been opened with IFF_TAP, IFF_NO_PI and
+    /// Returns an interface with the address `mac` over `tap`. The tap was opened with IFF_TAP, IFF_NO_PI and
     /// IFF_VNET_HDR. `mtu` is the largest packet in bytes, without the Ethernet header.
     pub fn new(tap: OwnedFd, mac: [u8; 6], mtu: u16) -> io::Result<Net> {
         tap::prepare(tap.as_fd())?;
         Ok(Net::over(tap, mac, mtu, Arc::new(Kernel)))
     }
 
-    /// An interface over anything that moves packets, header first, and never blocks.
+    /// Returns an interface over anything that moves packets, header first, and never blocks.
     pub(super) fn over(link: OwnedFd, mac: [u8; 6], mtu: u16, settings: Arc<dyn TapSettings>) -> Net {
         Net {
             tap: Arc::new(link),
@@ -101,7 +101,7 @@ impl Net {
             .set(&*self.settings, self.tap.as_fd(), features, Instant::now())
             .map_err(|error| DeviceError { device: DEVICE, message: format!("tap offloads: {error}") })?;
         drop(offloads);
-        // The wishes may be those of a saved VM, or have been forgotten by a reset.
+        // The settings may be a saved VM's, or a reset may have cleared them.
         let wanted = self.commands.receive().filter();
         self.filter().settle(wanted, &*self.settings, self.tap.as_fd(), Instant::now());
         let merge = features & (1 << spec::VIRTIO_NET_F_MRG_RXBUF) != 0;
@@ -126,7 +126,7 @@ impl Net {
             filter: self.filter.clone(),
             interrupt,
             drops: self.drops.clone(),
-            // After a pause there may be work that nobody notifies of again.
+            // After a pause there may be work without a new notification.
             tap_ready: true,
             starved: false,
             tx_ready: true,
@@ -164,7 +164,7 @@ impl VirtioDevice for Net {
             | 1 << spec::VIRTIO_NET_F_GUEST_TSO6
             | 1 << spec::VIRTIO_NET_F_CTRL_VQ
             | 1 << spec::VIRTIO_NET_F_CTRL_RX
-            // Without it a driver changes its address and leaves the filter as it was.
+            // Without it, a driver would change its address but not the filter.
             | 1 << spec::VIRTIO_NET_F_CTRL_MAC_ADDR
     }
 
@@ -189,7 +189,8 @@ impl VirtioDevice for Net {
         self.worker = None;
         let back_end = self.back_end(activation)?;
         let worker = Worker::spawn(DEVICE, &self.name, move |stop| {
-            // The thread passes bytes on: it is not to take the processor from the guest or the node's kernel for each frame.
+            // The thread only passes bytes on. It must not preempt the guest or the node's kernel for each
+            // frame.
             if let Err(error) = vmm_sched_batch::set_sched_batch() {
                 tracing::warn!(%error, "an interface's thread keeps the ordinary scheduling policy");
             }
@@ -213,7 +214,7 @@ impl VirtioDevice for Net {
     }
 
     fn request_queues(&self) -> &'static [usize] {
-        // What is sent, and commands; the first one is room for frames.
+        // Frames to send, and commands. The first queue has empty buffers.
         &[1, 2]
     }
 
@@ -235,7 +236,7 @@ impl VirtioDevice for Net {
 
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
         let saved: NetSnapshot = front::read_state(DEVICE, state)?;
-        // The wishes are the driver's, and all else is how the interface was made.
+        // The receive settings are the driver's. The rest must be the same as now.
         let here = NetSnapshot { receive: saved.receive.clone(), ..self.state() };
         front::check_state(DEVICE, state, &here)?;
         *self.commands.receive() = saved.receive;

@@ -1,21 +1,22 @@
-//! Counters of lost frames. Frames are dropped as on any wire, and never logged: the guest decides how many.
+//! Counters of lost frames. Frames are dropped as on any wire, and never logged: the guest decides their
+//! number.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::virtio::Counts;
 
-/// Frames that were lost; shared between the interface and its worker.
+/// Lost frames, shared between the interface and its worker.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Drops(Arc<Counters>);
 
 #[derive(Debug, Default)]
 struct Counters {
-    /// Frames from the tap that did not fit the driver's buffers.
+    /// Frames from the tap too long for the driver's buffers.
     received: AtomicU64,
-    /// Frames from the driver that made no sense, or that the tap refused.
+    /// Frames from the driver: malformed, or refused by the tap.
     sent: AtomicU64,
-    /// Times that the tap could not be read, as when it is down.
+    /// Failed reads of the tap, for example while it is down.
     tap_errors: AtomicU64,
 }
 
@@ -32,7 +33,7 @@ impl Drops {
         self.0.tap_errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// All counts of an interface with so many `faults`.
+    /// Returns all counts of an interface with so many `faults`.
     pub(super) fn counts(&self, faults: u64) -> Counts {
         let [dropped_received, dropped_sent] =
             [&self.0.received, &self.0.sent].map(|counter| counter.load(Ordering::Relaxed));

@@ -1,8 +1,9 @@
-//! The tap's filter, which follows the driver's wishes: frames that it drops wake neither the VMM nor the guest.
+//! The tap's filter. It follows the driver's settings: the frames it drops wake neither the VMM nor the
+//! guest.
 //!
-//! The kernel sets a filter under a lock that it takes for every change of a network on the node. So the guest has an
-//! allowance of changes. When that is used up the tap lets every frame pass, and each frame that comes is an occasion
-//! to look whether there is a change left.
+//! The kernel sets a filter under the lock for every network change on the node. So the guest has an
+//! allowance of changes. When it is used up, the tap lets every frame pass, and each arriving frame is an
+//! occasion to check for a new change in the allowance.
 
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
@@ -11,34 +12,34 @@ use super::receive::Filter;
 use super::tap::TapSettings;
 use crate::virtio::allowance::Allowance;
 
-/// Changes of the filter in a row; one more after each second. A guest whose interface comes up makes about five.
+/// Changes of the filter in a row; one more after each second. A starting interface makes about five.
 pub(super) const CHANGES_IN_A_ROW: u32 = 32;
 
-/// A tap's filter, and what it should be.
+/// A tap's present and wanted filter.
 #[derive(Debug)]
 pub(super) struct TapFilter {
-    /// The filter that the tap has.
+    /// The tap's present filter.
     set: Option<Filter>,
     changes: Allowance,
-    /// The tap has no filters, or could not be given one: it is not asked again.
+    /// The tap has no filters, or refused one. It is not asked again.
     refused: bool,
-    /// The tap lets every frame pass until a change is left.
+    /// The tap lets every frame pass until another change is allowed.
     behind: bool,
 }
 
 impl TapFilter {
-    /// For a tap that lets every frame pass.
+    /// For a tap without a filter: it lets every frame pass.
     pub(super) fn new() -> TapFilter {
         TapFilter { set: None, changes: Allowance::new(CHANGES_IN_A_ROW), refused: false, behind: false }
     }
 
-    /// Whether [`settle`](Self::settle) has something to do though no wish has changed.
+    /// Returns true if [`settle`](Self::settle) has work although no setting has changed.
     pub(super) fn is_behind(&self) -> bool {
         self.behind
     }
 
-    /// Gives the tap the filter that the driver wants, or none where that cannot be. Waits while the kernel changes other networks of
-    /// the node.
+    /// Gives the tap the filter wanted by the driver, or none if this is impossible. Waits while the kernel
+    /// changes other networks of the node.
     pub(super) fn settle(
         &mut self,
         wanted: Option<Filter>,
@@ -61,7 +62,7 @@ impl TapFilter {
             Err(error) => {
                 tracing::warn!(%error, "a tap takes no filter: its guest wakes for every frame of the network");
                 self.refused = true;
-                // The filter before may be in force still, and drop what is wanted now.
+                // The old filter may still be in force, and drop frames wanted now.
                 let _ = settings.filter(tap, None);
                 self.set = None;
             }

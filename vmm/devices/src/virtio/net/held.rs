@@ -1,12 +1,12 @@
-//! Chains that were taken off a queue ahead of the frames that they will hold.
+//! Chains taken off a queue in advance, for frames to come.
 //!
-//! A place serves again once its chain is done, so that no frame costs an allocation or moves what a place has. There are as many
-//! places as were ever held at once.
+//! A place is used again when its chain is done, so a frame costs no allocation and no move of a place's
+//! content. There are as many places as were ever held at once.
 
 use crate::virtio::chain::Chain;
 use crate::virtio::ring::Taken;
 
-/// A chain that is held.
+/// A held chain.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) taken: Taken,
@@ -15,7 +15,7 @@ pub(super) struct Held {
     pub(super) segments: usize,
 }
 
-/// Chains that are held, in order: `count` of the places from `first` on, which go round.
+/// The held chains, in order: `count` of the places from `first` on, in a ring.
 #[derive(Debug, Default)]
 pub(super) struct HeldChains {
     places: Vec<Held>,
@@ -32,13 +32,13 @@ impl HeldChains {
         self.count == 0
     }
 
-    /// Returns those that are held, the longest held first.
+    /// Returns the held chains, the longest held first.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Held> {
         let (before, from_first) = self.places.split_at(self.first);
         from_first.iter().chain(before).take(self.count)
     }
 
-    /// Fills the next place by `take`, and holds the chain if `take` says so.
+    /// Fills the next place by `take`, and holds the chain if `take` returns true.
     pub(super) fn push(&mut self, take: impl FnOnce(&mut Held) -> bool) -> bool {
         if self.count == self.places.len() {
             self.places.rotate_left(self.first);
@@ -53,7 +53,7 @@ impl HeldChains {
         holds
     }
 
-    /// Lets go of the one that was held the longest.
+    /// Releases the longest held chain.
     pub(super) fn pop(&mut self) -> Option<&Held> {
         let count = self.count.checked_sub(1)?;
         let place = self.first;
@@ -62,7 +62,7 @@ impl HeldChains {
         self.places.get(place)
     }
 
-    /// Lets go of all.
+    /// Releases all.
     pub(super) fn clear(&mut self) {
         self.count = 0;
     }

@@ -1,5 +1,6 @@
-//! Sets the tap's offloads to the driver's choice. Setting them takes a lock of the node's whole network (RTNL), and a guest can reset
-//! its interface in a loop. So offloads that are set already stay as they are, and changes have a bounded rate.
+//! Sets the tap's offloads to the driver's choice. Setting them takes a lock of the node's whole network
+//! (RTNL), and a guest can reset its interface in a loop. So offloads already set stay unchanged, and changes
+//! have a rate limit.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,7 +20,7 @@ pub(super) struct TapOffloads {
 }
 
 impl TapOffloads {
-    /// Offloads that are not known yet.
+    /// Starts with unknown offloads.
     pub(super) fn new() -> TapOffloads {
         TapOffloads { set: None, changes: Allowance::new(CHANGES_IN_A_ROW) }
     }

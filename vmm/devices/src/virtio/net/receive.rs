@@ -1,13 +1,13 @@
-//! The driver's wishes for receiving, and the filter of the tap that grants them. Pure.
+//! The driver's settings for receiving, and the tap's filter for them. Pure.
 //!
-//! | asked for | what passes |
+//! | requested | passing frames |
 //! |---|---|
 //! | nothing, promiscuous mode, or more than a tap holds | every frame |
-//! | a table | frames to the own address, to broadcast and to what is in the table |
-//! | a table and all multicast | as well frames to every group |
+//! | a table | frames to the own address, to broadcast and to the table's addresses |
+//! | a table and all multicast | also frames to every group |
 //!
-//! A filter is allowed to let more pass than was asked for, and never less: drivers look at addresses themselves
-//! (virtio 1.2, section 5.1.6.5).
+//! A filter may let more pass than requested, but never less: drivers check addresses themselves (virtio 1.2,
+//! section 5.1.6.5).
 
 use serde::{Deserialize, Serialize};
 
@@ -16,63 +16,63 @@ pub(super) type Mac = [u8; 6];
 
 const BROADCAST: Mac = [0xff; 6];
 
-/// Addresses in a table at most. A longer one is taken as a wish for every frame: the tap knows groups beyond the
-/// first by a hash of six bits, whose 64 values that many would mostly fill.
+/// Most addresses in a table. A longer one is treated as a request for every frame: the tap knows groups
+/// beyond the first by a hash of six bits, and so many groups would fill most of its 64 values.
 pub(super) const TABLE_MAX: usize = 64;
 
-/// Addresses that a tap compares as they are (FLT_EXACT_COUNT in Linux `drivers/net/tun.c`). Of those that follow, a
-/// unicast address would turn its filter off.
+/// Most addresses a tap compares exactly (FLT_EXACT_COUNT in Linux `drivers/net/tun.c`). A unicast address
+/// after them would turn its filter off.
 const EXACT_MAX: usize = 8;
 
-/// A wish of the driver.
+/// A command of the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Promiscuous(bool),
     AllMulticast(bool),
     /// Both lists in one.
     Table(Vec<Mac>),
-    /// A table that is longer than [`TABLE_MAX`].
+    /// A table longer than [`TABLE_MAX`].
     LongTable,
     /// The interface's own address.
     Address(Mac),
 }
 
-/// The wishes of a driver, as it has set them since the device's reset.
+/// A driver's settings since the device's reset.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReceiveMode {
-    /// The interface's Ethernet address at present. A driver may have changed it.
+    /// The interface's present Ethernet address. A driver may have changed it.
     pub mac: [u8; 6],
-    /// Every frame is wanted.
+    /// True if the driver wants every frame.
     pub promiscuous: bool,
-    /// Every frame to a group is wanted.
+    /// True if the driver wants every frame to a group.
     pub all_multicast: bool,
-    /// Further addresses whose frames are wanted, of both kinds. `None` if there is no such bound: the driver has set
-    /// no table yet, or a longer one than any filter holds.
+    /// Further wanted addresses, of both kinds. `None` for all addresses: the driver has set no table yet, or
+    /// one too long for any filter.
     pub table: Option<Vec<[u8; 6]>>,
 }
 
-/// Frames that a tap lets pass: those to these addresses.
+/// A tap's filter: frames to these addresses pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Filter {
     /// Frames to any group pass, too.
     pub(super) all_multicast: bool,
-    /// Unicast addresses, no more than the tap compares, then groups.
+    /// Unicast addresses, no more than the tap compares exactly, then groups.
     pub(super) addresses: Vec<Mac>,
 }
 
-/// Whether frames to the address are for a group, or for all.
+/// Returns true if the address is a group or broadcast.
 pub(super) fn is_group(mac: Mac) -> bool {
     mac[0] & 1 != 0
 }
 
 impl ReceiveMode {
-    /// No wishes: a driver that never asks gets every frame.
+    /// Starts without settings: a driver gets every frame unless it asks for less.
     pub(super) fn new(mac: Mac) -> ReceiveMode {
         ReceiveMode { mac, promiscuous: false, all_multicast: false, table: None }
     }
 
-    /// Takes on what the driver asks.
+    /// Applies a command of the driver.
     pub(super) fn change(&mut self, command: Command) {
         match command {
             Command::Promiscuous(on) => self.promiscuous = on,
@@ -83,25 +83,25 @@ impl ReceiveMode {
         }
     }
 
-    /// Returns the filter that lets pass what is asked for; `None` if that is every frame.
+    /// Returns the filter for the requested frames; `None` for every frame.
     pub(super) fn filter(&self) -> Option<Filter> {
         let table = self.table.as_deref().filter(|table| table.len() <= TABLE_MAX)?;
         if self.promiscuous {
             return None;
         }
-        // The lists may mix both kinds: an address's own bit says of which it is.
+        // The lists may mix both kinds. An address's own bit shows its kind.
         let (mut groups, mut addresses): (Vec<Mac>, Vec<Mac>) = table.iter().partition(|mac| is_group(**mac));
         addresses.push(self.mac);
         if self.all_multicast {
             groups.clear();
         }
         groups.push(BROADCAST);
-        // One order, so that the same wishes are the same filter.
+        // Sorted, so the same settings give the same filter.
         for list in [&mut addresses, &mut groups] {
             list.sort_unstable();
             list.dedup();
         }
-        // Broadcast sorts last, and the tap's hash is for the rare groups.
+        // Broadcast sorts last, but the tap's hash is for the rare groups.
         groups.rotate_right(1);
         if addresses.len() > EXACT_MAX {
             return None;

@@ -1,6 +1,6 @@
-//! The receive queue: frames from the tap, straight into the driver's buffers.
+//! The receive queue: frames from the tap, directly into the driver's buffers.
 //!
-//! Chains are gathered ahead of the frames, since a frame's length is only known once it has been read:
+//! Chains are gathered in advance, because a frame's length is known only after it has been read:
 //!
 //! ```text
 //!   available ──gather──> held ──a frame was read into the first n──> used
@@ -16,7 +16,7 @@ use super::{HEADER_BYTES, NUM_BUFFERS_OFFSET};
 use crate::virtio::receive_window::{Packet, ReceiveWindow};
 use crate::virtio::ring::{Ring, Taken};
 
-/// Buffers held ahead at most: what one `readv` takes, less one to notice a frame that is cut off.
+/// Most buffers held in advance: the limit of one `readv`, less one to detect a truncated frame.
 const SEGMENTS_HELD_MAX: usize = 1023;
 
 /// The receive queue at work.
@@ -24,16 +24,16 @@ const SEGMENTS_HELD_MAX: usize = 1023;
 pub(super) struct Rx {
     pub(super) ring: Ring,
     held: HeldChains,
-    /// The buffers of all chains that are held.
+    /// The buffers of all held chains.
     window: ReceiveWindow,
-    /// The change of memory under which chains are held.
+    /// The number of memory changes at the time the held chains were taken.
     change: u64,
-    /// Bytes and buffers of all that is held.
+    /// Bytes and buffers of all held chains.
     room: u64,
     segments: usize,
-    /// A frame may lie over several chains.
+    /// A frame may use several chains.
     merge: bool,
-    /// Room for any frame that may come, header included.
+    /// Room for any possible frame, including the header.
     frame_bytes_max: u64,
 }
 
@@ -42,17 +42,17 @@ pub(super) struct Rx {
 pub(super) enum Received {
     /// The frame is with the driver, or was dropped: there may be more.
     Frame,
-    /// The tap has none.
+    /// The tap has no frame.
     Drained,
     /// The driver has given too few buffers; the frame waits in the tap.
     Starved,
 }
 
-/// An offer of the driver's to receive into.
+/// The next thing offered by the driver.
 enum Offered {
-    /// A chain, which is held now.
+    /// A chain; it is held now.
     Held,
-    /// A chain that no frame can lie in.
+    /// A chain unusable for any frame.
     Bad(Taken),
     /// No chain.
     Nothing,
@@ -88,7 +88,7 @@ impl Rx {
         }
     }
 
-    /// Completes the chains that the frame lies in. The driver sees all of them at once.
+    /// Completes the frame's chains. The driver sees all of them at once.
     fn deliver(&mut self, length: u64) {
         let mut rest = length;
         let mut count = 0u16;
@@ -100,7 +100,7 @@ impl Rx {
             }
         }
         if let Some(first) = self.held.iter().next() {
-            // The header lies where the frame was read to; a place that is cut short was checked for.
+            // The header lies at the start of the first chain; a too short place was refused before.
             let _ = first.chain.writable.write_at(NUM_BUFFERS_OFFSET, &count.to_le_bytes());
         }
         let mut rest = length;
@@ -117,8 +117,8 @@ impl Rx {
         self.ring.publish();
     }
 
-    /// Holds enough chains for any frame. If the driver has given less, then half of the queue must do:
-    /// a driver with small buffers that refills late would wait for ever else.
+    /// Holds enough chains for any frame. If the driver has given less, half of the queue must do: otherwise
+    /// a driver with small buffers and late refills would wait for ever.
     fn gather(&mut self) -> bool {
         self.forget_if_memory_changed();
         for _ in 0..self.ring.size() {
@@ -129,7 +129,7 @@ impl Rx {
             match self.hold_one() {
                 Offered::Held => {}
                 Offered::Nothing => break,
-                // What is put back at a pause must be in one piece: a bad chain waits for its turn.
+                // Chains put back at a pause must be consecutive, so a bad chain waits for its turn.
                 Offered::Bad(_) if !self.held.is_empty() => {
                     self.ring.put_back(1);
                     return true;
@@ -141,20 +141,21 @@ impl Rx {
         self.held.len() >= wanted
     }
 
-    /// Holds the chain that the driver offers next, if it is good for a frame.
+    /// Holds the driver's next chain, if it is usable for a frame.
     fn hold_one(&mut self) -> Offered {
         let mut offered = Offered::Nothing;
         self.held.push(|held| {
             let Some(taken) = self.ring.take(&mut held.chain) else { return false };
             let bytes = held.chain.writable.bytes();
-            // A first buffer too short for the header could not say how many follow.
+            // A first buffer too short for the header could not hold the number of buffers.
             let bad = taken.fault.is_some() || bytes < u64::from(HEADER_BYTES);
-            // A chain that was taken under another map than those before it waits until these are taken anew.
+            // If a chain was taken under another map than the earlier ones, it waits until they are taken
+            // again.
             if bad || self.window.push(&held.chain.writable).is_err() {
                 offered = Offered::Bad(taken);
                 return false;
             }
-            // Nobody reads from these, and what may be read changes with each image.
+            // These are never read, and the readable map changes with each image.
             held.chain.readable.clear();
             (held.taken, held.segments) = (taken, held.chain.writable.iter().count());
             self.room += bytes;
@@ -165,7 +166,7 @@ impl Rx {
         offered
     }
 
-    /// Chains that are held may lie in memory that the driver has given back since: they are taken anew.
+    /// If the driver may have given back the memory of held chains, they are taken again.
     fn forget_if_memory_changed(&mut self) {
         let change = self.ring.change();
         if change != self.change {
@@ -177,7 +178,7 @@ impl Rx {
         }
     }
 
-    /// The queue, with the chains that were held but not used available again.
+    /// Returns the queue. Held but unused chains are available again.
     pub(super) fn into_ring(mut self) -> Ring {
         self.ring.put_back(self.held.len() as u16);
         self.ring

@@ -4,14 +4,14 @@ use serde::{Deserialize, Serialize};
 
 use super::receive::ReceiveMode;
 
-/// The settings of an interface, as the driver read them, and what the driver wishes.
+/// The settings of an interface, as read by the driver, and the driver's own settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetSnapshot {
-    /// Ethernet address that the interface has after a reset.
+    /// The interface's Ethernet address after a reset.
     pub mac: [u8; 6],
     /// Largest packet in bytes, without the Ethernet header.
     pub mtu: u16,
-    /// The frames that the driver wants.
+    /// The frames wanted by the driver.
     pub receive: ReceiveMode,
 }

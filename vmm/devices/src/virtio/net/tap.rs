@@ -11,11 +11,11 @@ use super::HEADER_BYTES;
 use super::receive::Filter;
 
 nix::ioctl_write_int!(set_offload, b'T', 208);
-// TUNSETTXFILTER's number says `unsigned int`, but its argument is a `struct tun_filter` of any length.
+// TUNSETTXFILTER's number has `unsigned int`, but its argument is a `struct tun_filter` of any length.
 nix::ioctl_write_ptr_bad!(set_filter, nix::request_code_write!(b'T', 209, size_of::<libc::c_uint>()), u8);
 nix::ioctl_write_ptr!(set_header_bytes, b'T', 216, libc::c_int);
 
-/// Offloads that the guest takes from the tap: frames without a checksum, and merged TCP segments.
+/// Offloads for the guest from the tap: frames without a checksum, and merged TCP segments.
 const TUN_F_CSUM: u32 = 1;
 const TUN_F_TSO4: u32 = 2;
 const TUN_F_TSO6: u32 = 4;
@@ -23,8 +23,8 @@ const TUN_F_TSO6: u32 = 4;
 /// Frames to any group pass the filter.
 const TUN_FLT_ALLMULTI: u16 = 1;
 
-/// Makes reads and writes return at once, and frames carry our header. The tap must have been opened
-/// with IFF_TAP, IFF_NO_PI and IFF_VNET_HDR.
+/// Makes reads and writes non-blocking, and sets our header's length. The tap must have been opened with
+/// IFF_TAP, IFF_NO_PI and IFF_VNET_HDR.
 pub(super) fn prepare(tap: BorrowedFd<'_>) -> io::Result<()> {
     let flags = OFlag::from_bits_retain(fcntl(tap, FcntlArg::F_GETFL)?);
     fcntl(tap, FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
@@ -34,12 +34,12 @@ pub(super) fn prepare(tap: BorrowedFd<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Settings of a tap that follow the driver.
+/// A tap's settings. They follow the driver.
 pub(super) trait TapSettings: Debug + Send + Sync {
-    /// Sets which frames the driver can take, as `TUN_F_…`.
+    /// Sets the frames the driver can take, as `TUN_F_…`.
     fn offload(&self, tap: BorrowedFd<'_>, offloads: u32) -> io::Result<()>;
 
-    /// Sets which frames the driver wants; without a filter every frame.
+    /// Sets the frames the driver wants; without a filter every frame.
     fn filter(&self, tap: BorrowedFd<'_>, filter: Option<&Filter>) -> io::Result<()>;
 }
 
@@ -56,25 +56,27 @@ impl TapSettings for Kernel {
 
     fn filter(&self, tap: BorrowedFd<'_>, filter: Option<&Filter>) -> io::Result<()> {
         let bytes = filter_bytes(filter);
-        // SAFETY: the descriptor is open. TUNSETTXFILTER reads a header of four bytes, at any alignment, and as many
-        // addresses of six bytes as its count says; `bytes` has them all.
+        // SAFETY: the descriptor is open. TUNSETTXFILTER reads a header of four bytes, at any alignment, and
+        // as many addresses of six bytes as its count says; `bytes` has them all.
         unsafe { set_filter(tap.as_raw_fd(), bytes.as_ptr()) }?;
         Ok(())
     }
 }
 
-/// A `struct tun_filter`: flags and count of the addresses, which follow. A count of zero lets every frame pass.
+/// Returns a `struct tun_filter`: flags and count, followed by the addresses. A count of zero lets every
+/// frame pass.
 fn filter_bytes(filter: Option<&Filter>) -> Vec<u8> {
     let addresses = filter.map_or(&[][..], |filter| &filter.addresses);
     let flags = if filter.is_some_and(|filter| filter.all_multicast) { TUN_FLT_ALLMULTI } else { 0 };
-    // At most a table, and two addresses more.
+    // At most a table and two more addresses.
     let count = addresses.len() as u16;
     let mut bytes = [flags.to_ne_bytes(), count.to_ne_bytes()].concat();
     bytes.extend(addresses.as_flattened());
     bytes
 }
 
-/// Offloads of the features that a driver chose. The kernel refuses segments without checksums, so nothing goes without GUEST_CSUM.
+/// Returns the offloads for a driver's features. The kernel refuses segments without checksums, so there are
+/// none without GUEST_CSUM.
 pub(super) fn offload_bits(features: u64) -> u32 {
     let has = |feature: u32| features & (1 << feature) != 0;
     if !has(spec::VIRTIO_NET_F_GUEST_CSUM) {

@@ -1,11 +1,14 @@
-//! The interface's back end: one thread that moves frames both ways, and sets the tap's filter as the driver's commands want it.
+//! The interface's back end: one thread. It moves frames both ways, and sets the tap's filter by the driver's
+//! commands.
 //!
-//! The thread sleeps until the tap has frames, the driver has given buffers to receive into, or the driver has
-//! frames to send or has changed its wishes. The tap wakes it once per arrival only, so that frames which find no buffers do not
-//! keep the thread awake: it remembers that the tap is not empty, and goes on when there are buffers.
+//! The thread sleeps until the tap has frames, the driver has given buffers for receiving, or the driver has
+//! frames to send or has changed its settings. The tap wakes it only once per arrival, so frames without
+//! buffers do not keep the thread awake. It remembers the waiting frames, and continues when there are
+//! buffers.
 //!
-//! A driver that has sent little is not interrupted for it at once. A frame that it receives interrupts it in most cases soon, and one
-//! interrupt is for all queues; else it hears of what it has sent after a moment without any work.
+//! A driver that has sent little is not interrupted for it at once. In most cases it soon receives a frame,
+//! and one interrupt is for all queues. Otherwise it is notified of sent frames after a moment without any
+//! work.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -24,10 +27,10 @@ use super::tx::Tx;
 use crate::virtio::Interrupt;
 use crate::virtio::worker::{Stop, Wakeups, Woken};
 
-/// Frames moved in one direction before the worker looks at the other, and whether it is to stop.
+/// Frames moved in one direction before the worker looks at the other, and checks for a stop.
 const BATCH: usize = 64;
 
-/// Time without work after which a driver hears of the little that it has sent.
+/// Time without work before a driver is notified of a few sent frames.
 const UNHEARD_FOR: Duration = Duration::from_millis(1);
 
 /// Numbers of the worker's wake-ups.
@@ -44,11 +47,11 @@ pub(super) struct NetWorker {
     pub(super) tx: Tx,
     pub(super) rx_event: EventFd,
     pub(super) tx_event: EventFd,
-    /// Shared with the front end, which the driver notifies of them.
+    /// Shared with the front end. The driver notifies the front end of commands.
     pub(super) commands: Arc<Commands>,
     pub(super) control_event: EventFd,
     pub(super) settings: Arc<dyn TapSettings>,
-    /// Kept by the front end beyond a pause and a reset.
+    /// Kept by the front end across a pause and a reset.
     pub(super) filter: Arc<Mutex<TapFilter>>,
     pub(super) interrupt: Arc<dyn Interrupt>,
     pub(super) drops: Drops,
@@ -58,17 +61,17 @@ pub(super) struct NetWorker {
     pub(super) starved: bool,
     /// The driver may have frames.
     pub(super) tx_ready: bool,
-    /// The driver may have commands, or wishes that the tap's filter does not know.
+    /// The driver may have commands, or settings not yet in the tap's filter.
     pub(super) control_ready: bool,
 }
 
 impl NetWorker {
-    /// Serves until `stop` is readable, then gives the queues of frames back.
+    /// Serves until `stop` is readable, then returns the queues of frames.
     pub(super) fn run(mut self, stop: Stop) -> Vec<Queue> {
         if let Err(error) = self.serve(stop) {
             tracing::error!(%error, "an interface's thread cannot wait for frames");
         }
-        // Whoever takes the queue over knows of nothing that the driver waits for.
+        // The next user of the queue does not know of the driver's pending notifications.
         self.tx.signal(&*self.interrupt);
         vec![self.rx.into_ring().into_queue(), self.tx.ring.into_queue()]
     }
@@ -76,7 +79,7 @@ impl NetWorker {
     fn serve(&mut self, stop: Stop) -> io::Result<()> {
         let wakeups = Wakeups::new(stop)?;
         wakeups.add(&*self.tap, TAP, true)?;
-        // An event wakes the thread each time that the driver writes it, and is never read.
+        // An event wakes the thread each time the driver writes it, and is never read.
         wakeups.add(&self.rx_event, RX, true)?;
         wakeups.add(&self.tx_event, TX, true)?;
         wakeups.add(&self.control_event, CONTROL, true)?;
@@ -103,7 +106,7 @@ impl NetWorker {
         }
     }
 
-    /// Carries out the driver's commands that nobody has yet, and sets the tap's filter.
+    /// Carries out the driver's remaining commands, and sets the tap's filter.
     pub(super) fn control(&mut self) {
         let mut filter = self.filter.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.control_ready && !filter.is_behind() {
@@ -136,7 +139,7 @@ impl NetWorker {
             }
         }
         if self.rx.ring.is_awaited() {
-            // The guest may run before this thread goes on, which looks for an answer in any case.
+            // The guest may run before this thread continues. The thread looks for an answer in any case.
             self.tx.ring.mute();
             self.tx_ready = true;
             self.rx.ring.interrupt(&*self.interrupt);

@@ -1,4 +1,4 @@
-//! The region's front end, and all there is behind it.
+//! The region: its front end, and everything behind it.
 
 use std::sync::Arc;
 
@@ -33,16 +33,16 @@ struct Active {
 }
 
 impl Pmem {
-    /// A region of `length` bytes at `guest_base`, where the VM has mapped the file. Linux wants
-    /// both to be multiples of 2 MiB for DAX.
+    /// Returns a region of `length` bytes at `guest_base`. The VM has mapped the file there. Linux needs both
+    /// to be multiples of 2 MiB for DAX.
     pub fn new(guest_base: u64, length: u64) -> Pmem {
         Pmem { place: PmemSnapshot { guest_base, length }, faults: Faults::default(), active: None }
     }
 
     fn serve(&mut self) {
         let Some(Active { ring, interrupt, chain }) = &mut self.active else { return };
-        // No more than the queue holds: notifications are never muted, so the driver will say if it
-        // has added more meanwhile.
+        // At most the queue's size: notifications are never muted, so the driver notifies us if it has added
+        // more meanwhile.
         for _ in 0..ring.size() {
             let Some(taken) = ring.take(chain) else { break };
             let written = answer(chain, taken.fault);
@@ -84,7 +84,7 @@ impl VirtioDevice for Pmem {
         let ([queue], [_event]) = front::queues(DEVICE, queues, queue_events)?;
         let ring = Ring::open(DEVICE, queue, &memory, &self.faults)?;
         self.active = Some(Active { ring, interrupt, chain: Chain::default() });
-        // What was asked for before a pause is answered after it.
+        // Requests from before a pause are answered after it.
         self.serve();
         Ok(())
     }

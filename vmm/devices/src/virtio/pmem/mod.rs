@@ -1,8 +1,8 @@
 //! virtio-pmem: a file in guest-physical memory (virtio 1.2, section 5.19).
 //!
-//! The device owns the place of the region in guest-physical space and, between activation and reset, the queue
-//! on which the driver asks for flushes. Never does it touch the region itself: the VM maps the file there,
-//! read-only, and the guest reads it without coming by here.
+//! The device owns the place of the region in guest-physical space and, between activation and reset, the
+//! queue for the driver's flush requests. It never touches the region itself: the VM maps the file there,
+//! read-only, and the guest reads it without this code.
 //!
 //! ```text
 //!   driver → device                 device → driver
@@ -11,7 +11,7 @@
 //!   └──────────────────┘            └──────────────────┘
 //! ```
 //!
-//! Since nothing can be written, every flush is done as soon as it is asked for: on the vCPU's thread.
+//! Because nothing can be written, every flush completes at once, on the vCPU's thread.
 
 mod device;
 mod request;

@@ -1,14 +1,14 @@
-//! Requests to the region (virtio 1.2, section 5.19.6). Pure but for the answer that is placed.
+//! Requests to the region (virtio 1.2, section 5.19.6). Pure except for writing the answer.
 
 use crate::virtio::chain::{Chain, ChainFault};
 
-/// VIRTIO_PMEM_REQ_TYPE_FLUSH, the only request there is.
+/// VIRTIO_PMEM_REQ_TYPE_FLUSH, the only request.
 const FLUSH: u32 = 0;
 
 /// Bytes of request and answer.
 const WORD_BYTES: usize = 4;
 
-/// Answers the request in `chain`. Returns the bytes written, or `None` if no answer could be placed.
+/// Answers the request in `chain`. Returns the bytes written, or `None` if the answer does not fit.
 pub(super) fn answer(chain: &mut Chain, fault: Option<ChainFault>) -> Option<u32> {
     if fault.is_some() {
         return None;

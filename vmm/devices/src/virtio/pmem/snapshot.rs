@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A region's place, to see that it is put back where the guest has it mapped.
+/// A region's place. A restore checks it against the guest's mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PmemSnapshot {

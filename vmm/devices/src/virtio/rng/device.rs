@@ -1,4 +1,4 @@
-//! The entropy device's front end, and all there is behind it.
+//! The entropy device: its front end, and everything behind it.
 
 use std::sync::Arc;
 
@@ -34,15 +34,15 @@ struct Active {
 }
 
 impl Rng {
-    /// A source that draws from the host's kernel.
+    /// Returns a source of the host kernel's random bytes.
     pub fn new() -> Rng {
         Rng::default()
     }
 
     fn serve(&mut self) {
         let Some(Active { ring, interrupt, chain, iovecs }) = &mut self.active else { return };
-        // No more than the queue holds: notifications are never muted, so the driver will say if it
-        // has added more meanwhile.
+        // At most the queue's size: notifications are never muted, so the driver notifies us if it has added
+        // more meanwhile.
         for _ in 0..ring.size() {
             let Some(taken) = ring.take(chain) else { break };
             let drawn = gather(chain, taken.fault, iovecs).and_then(|buffers| buffers.fill_random().ok());
@@ -82,7 +82,7 @@ impl VirtioDevice for Rng {
         let ([queue], [_event]) = front::queues(DEVICE, queues, queue_events)?;
         let ring = Ring::open(DEVICE, queue, &memory, &self.faults)?;
         self.active = Some(Active { ring, interrupt, chain: Chain::default(), iovecs: Iovecs::default() });
-        // What was asked for before a pause is answered after it.
+        // Requests from before a pause are answered after it.
         self.serve();
         Ok(())
     }

@@ -1,10 +1,10 @@
-//! Gathers the buffers of a chain that are to be filled. Pure.
+//! Gathers the buffers of a chain for filling. Pure.
 
 use super::REQUEST_BYTES_MAX;
 use crate::virtio::chain::{Chain, ChainFault};
 use crate::virtio::iovec::{Iovecs, Transfer};
 
-/// The buffers to be filled, cut off at the limit. `None` if the chain makes no sense.
+/// Returns the buffers to fill, cut off at the limit. Returns `None` if the chain is malformed.
 pub(super) fn gather<'a>(
     chain: &'a mut Chain,
     fault: Option<ChainFault>,
