@@ -1,11 +1,11 @@
-//! A device's back-end thread: named, stopped by an event, joined before its device lets go.
+//! A device's back-end thread: named, stopped by an event, joined before its device is released.
 //!
 //! ```text
 //!   spawn ──> running ──stop()──> the thread's result (its queues)
 //! ```
 //!
-//! A panic ends the process, as everywhere in the VMM. Dropping a worker stops and joins it too, so no thread
-//! outlives the device whose memory it uses.
+//! A panic ends the process, as everywhere in the VMM. Dropping a worker stops and joins it too. So no thread
+//! outlives its device, because it uses the device's memory.
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -17,10 +17,10 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
 use crate::virtio::DeviceError;
 
-/// Longest thread name that Linux keeps, in bytes.
+/// Most bytes of a thread name kept by Linux.
 const NAME_BYTES_MAX: usize = 15;
 
-/// A running thread that will return a `T`.
+/// A running thread with a `T` as its result.
 #[derive(Debug)]
 pub struct Worker<T> {
     stop: EventFd,
@@ -59,16 +59,16 @@ impl<T> Drop for Worker<T> {
 }
 
 fn signal(stop: &EventFd) {
-    // Refused only when the counter is full, and then the event is readable already.
+    // Fails only if the counter is full, and then the event is readable already.
     let _ = stop.write(1);
 }
 
-/// The worker's view of its stop event. Stays readable once it is.
+/// The worker's view of its stop event. Once readable, it stays so.
 #[derive(Debug)]
 pub struct Stop(EventFd);
 
 impl Stop {
-    /// The event to write, and the worker's view of it.
+    /// Returns the event to write, and the worker's view of it.
     pub(crate) fn new() -> io::Result<(EventFd, Stop)> {
         let event = EventFd::new(EFD_NONBLOCK)?;
         let seen = Stop(event.try_clone()?);
@@ -82,7 +82,7 @@ impl AsRawFd for Stop {
     }
 }
 
-/// The events that a worker waits for: its stop event and up to [`SOURCES_MAX`] others, each by a number of its own.
+/// A worker's events: its stop event and up to [`SOURCES_MAX`] others, each with its own number.
 #[derive(Debug)]
 pub struct Wakeups {
     epoll: Epoll,
@@ -94,31 +94,31 @@ pub const SOURCES_MAX: usize = 7;
 
 const STOP: u64 = u64::MAX;
 
-/// Why a worker woke up.
+/// The reasons for a worker's wake-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Woken {
-    /// The worker is to end.
+    /// The worker must end.
     pub stop: bool,
     sources: u64,
 }
 
 impl Woken {
-    /// Whether source `number` is ready.
+    /// Returns true if source `number` is ready.
     pub fn has(self, number: u8) -> bool {
         self.sources & (1 << number) != 0
     }
 }
 
 impl Wakeups {
-    /// Waits for `stop` alone.
+    /// Starts with `stop` only.
     pub fn new(stop: Stop) -> io::Result<Self> {
         let epoll = Epoll::new()?;
         epoll.ctl(ControlOperation::Add, stop.as_raw_fd(), EpollEvent::new(EventSet::IN, STOP))?;
         Ok(Wakeups { epoll, _stop: stop })
     }
 
-    /// Wakes for `source` when it is readable; `number` is below [`SOURCES_MAX`]. With `edge`, once for
-    /// each time that something new arrives: then the worker reads until there is nothing more.
+    /// Wakes for `source` when it is readable; `number` is below [`SOURCES_MAX`]. With `edge`, it wakes once
+    /// for each new arrival, so the worker must read until there is nothing more.
     pub fn add(&self, source: &impl AsRawFd, number: u8, edge: bool) -> io::Result<()> {
         if usize::from(number) >= SOURCES_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -128,12 +128,13 @@ impl Wakeups {
         self.epoll.ctl(ControlOperation::Add, source.as_raw_fd(), event)
     }
 
-    /// Waits until something is ready, or, if `work_left`, only looks.
+    /// Waits until something is ready. If `work_left`, only checks.
     pub fn wait(&self, work_left: bool) -> io::Result<Woken> {
         self.wait_at_most(work_left.then_some(Duration::ZERO))
     }
 
-    /// Waits until something is ready, or for this long, rounded up to milliseconds. Without a bound, for ever.
+    /// Waits until something is ready, or for this long, rounded up to milliseconds. Without a bound, waits
+    /// for ever.
     pub fn wait_at_most(&self, patience: Option<Duration>) -> io::Result<Woken> {
         let mut events = [EpollEvent::default(); SOURCES_MAX + 1];
         let timeout = patience.map_or(-1, |patience| {

@@ -1,7 +1,7 @@
 //! One direction of a descriptor chain, as a run of bytes in guest memory.
 //!
-//! Borrows what the ring has checked; copies bytes in and out, or hands out slices for system calls. The
-//! guest may change the bytes at any time, so what matters is read once.
+//! It borrows a chain checked by the ring. It copies bytes in and out, or returns slices for system calls.
+//! The guest may change the bytes at any time, so important ones are read once.
 
 use vm_memory::{GuestAddress, GuestMemory as _, VolatileSlice};
 
@@ -14,17 +14,17 @@ pub(super) struct Buffer<'a> {
 }
 
 impl<'a> Buffer<'a> {
-    /// `segments` came from a chain without fault.
+    /// `segments` must come from a chain without fault.
     pub(super) fn new(segments: &'a Segments) -> Buffer<'a> {
         Buffer { segments }
     }
 
-    /// Bytes in all.
+    /// Returns the number of all bytes.
     pub(super) fn bytes(&self) -> usize {
         usize::try_from(self.segments.bytes()).unwrap_or(usize::MAX)
     }
 
-    /// The pieces of `offset..offset + length`, in order. A part beyond the end is left out.
+    /// Returns the pieces of `offset..offset + length`, in order. A part beyond the end is left out.
     pub(super) fn slices(&self, offset: usize, length: usize) -> impl Iterator<Item = VolatileSlice<'a>> {
         let map = self.segments.map();
         let (mut skip, mut left) = (offset, length);
@@ -36,13 +36,13 @@ impl<'a> Buffer<'a> {
             left -= taken;
             (taken > 0).then(|| (GuestAddress(segment.address.0 + start as u64), taken))
         });
-        // The ring has checked the ranges against this map, which stays as it is.
+        // The ring has checked the ranges against this map, and the map never changes.
         cut.flat_map(move |(address, size)| {
             map.into_iter().flat_map(move |map| map.get_slices(address, size).flatten())
         })
     }
 
-    /// Copies from `offset` into `bytes`; how many there were.
+    /// Copies from `offset` into `bytes`. Returns the number of bytes copied.
     pub(super) fn read(&self, offset: usize, bytes: &mut [u8]) -> usize {
         let mut done = 0;
         for slice in self.slices(offset, bytes.len()) {

@@ -1,8 +1,8 @@
 //! One connection between a guest port and a host port, and its phases.
 //!
-//! A connection owns the phase, both halves' ends, the credit of both directions and the bytes on their way to
-//! the host. The code decides and counts; it never touches a queue, guest memory or a descriptor (the host's end is
-//! any [`Write`]), so it is tested without them.
+//! A connection owns the phase, both halves' ends, the credit of both directions and the bytes on their way
+//! to the host. The code decides and counts. It never touches a queue, guest memory or a descriptor (the
+//! host's end is any [`Write`]), so it is tested without them.
 //!
 //! ```text
 //!   dialled by the host                       dialled by the guest
@@ -15,30 +15,31 @@
 //!        │ dialler left                            │        host reads no more: owes SHUTDOWN(RECEIVE)
 //!        │              RST, SHUTDOWN of both, both halves ended, broken rules
 //!        ▼                                         │
-//!      Closed <────────────────────────────────────┘   owes RST unless the guest sent one; what is
-//!        │ nothing owed, nothing buffered              buffered still goes to the host
+//!      Closed <────────────────────────────────────┘   owes RST unless the guest sent one; buffered
+//!        │ nothing owed, nothing buffered              bytes still go to the host
 //!        ▼
 //!      over: its slot is free
 //! ```
 //!
-//! A guest that has heard SHUTDOWN of both halves answers RST when it has read all; no timer runs for it.
+//! After SHUTDOWN of both halves, the guest answers RST when it has read all bytes. There is no timer for
+//! this.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Write};
 
 use super::packet::{Op, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
 
-/// Bytes from the guest that one connection keeps for a slow host program; the guest reads it as `buf_alloc`.
+/// Bytes from the guest kept by one connection for a slow host program. The guest reads it as `buf_alloc`.
 pub(super) const BUFFER_BYTES: u32 = 256 * 1024;
 
-/// Bytes delivered to the host and not yet reported to the guest, from which on a CREDIT_UPDATE is owed. A quarter
-/// of the buffer: the guest never waits with less than three quarters of its credit.
+/// Delivered bytes not yet reported to the guest before a CREDIT_UPDATE is owed. A quarter of the buffer: the
+/// guest never waits with less than three quarters of its credit.
 const UNREPORTED_BYTES: u32 = BUFFER_BYTES / 4;
 
-/// Capacity that an empty buffer keeps; more is given back.
+/// Capacity kept by an empty buffer; more is given back.
 const KEPT_CAPACITY: usize = 4096;
 
-/// The two ports that name a connection, since both context ids are fixed.
+/// The two ports of a connection. They identify it, because both context ids are fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Ports {
     /// The guest's.
@@ -54,7 +55,7 @@ enum Phase {
     Closed,
 }
 
-/// Control packets that wait for an rx buffer. Flags: each is owed at most once.
+/// Control packets waiting for an rx buffer. Flags: each is owed at most once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Owed {
     request: bool,
@@ -70,7 +71,7 @@ struct Owed {
 pub(super) enum Admission {
     /// Deliver or keep all of it.
     Take,
-    /// Nobody will read it.
+    /// Discard it: there is no reader.
     Discard,
 }
 
@@ -81,38 +82,39 @@ pub(super) struct Connection {
     by_guest: bool,
     phase: Phase,
     owed: Owed,
-    /// The halves that are still open, as each side last said.
+    /// The halves still open, as last reported by each side.
     guest_sends: bool,
     guest_receives: bool,
     host_sends: bool,
     host_receives: bool,
-    /// SHUTDOWN flags that were sent to the guest.
+    /// SHUTDOWN flags sent to the guest.
     shutdown_sent: u32,
-    /// Whether the stream's sides have been shut.
+    /// True if the stream's sides have been shut.
     write_shut: bool,
     read_shut: bool,
-    /// Guest to host, modulo 2^32: bytes admitted, bytes that left our buffer, and the last reported of those.
+    /// Guest to host, modulo 2^32: admitted bytes, bytes gone from our buffer, and the last reported number
+    /// of the latter.
     admitted: u32,
     forwarded: u32,
     forwarded_reported: u32,
-    /// Host to guest, modulo 2^32: bytes sent, and the guest's last word on its buffer.
+    /// Host to guest, modulo 2^32: sent bytes, and the guest's last report on its buffer.
     sent: u32,
     guest_alloc: u32,
     guest_forwarded: u32,
-    /// A CREDIT_REQUEST went out and the guest has not been heard since.
+    /// A CREDIT_REQUEST was sent, and no packet came from the guest since.
     credit_asked: bool,
     buffer: VecDeque<u8>,
 }
 
 impl Connection {
-    /// A host program dialled: a REQUEST is owed.
+    /// Called when a host program dialled: a REQUEST is owed.
     pub(super) fn dialled_by_host(ports: Ports) -> Connection {
         let mut connection = Connection::new(ports, false, Phase::Requested);
         connection.owed.request = true;
         connection
     }
 
-    /// The guest dialled and was accepted: a RESPONSE is owed.
+    /// Called when the guest dialled and was accepted: a RESPONSE is owed.
     pub(super) fn dialled_by_guest(ports: Ports) -> Connection {
         let mut connection = Connection::new(ports, true, Phase::Open);
         connection.owed.response = true;
@@ -143,47 +145,47 @@ impl Connection {
         }
     }
 
-    /// Returns the connection's name.
+    /// Returns the connection's ports. They identify it.
     pub(super) fn ports(&self) -> Ports {
         self.ports
     }
 
-    /// Whether the guest dialled.
+    /// Returns true if the guest dialled.
     pub(super) fn is_dialled_by_guest(&self) -> bool {
         self.by_guest
     }
 
-    /// The guest has nothing more to do with it, and is not owed anything: its ports are free.
+    /// Returns true if the guest is done with the connection, and is not owed anything: its ports are free.
     pub(super) fn left_by_guest(&self) -> bool {
         self.phase == Phase::Closed && !self.owes()
     }
 
-    /// The host's end has no more use: no bytes will be written to it, none read from it.
+    /// Returns true if the host's end is no longer needed: no bytes will be written to it, none read from it.
     pub(super) fn left_by_host(&self) -> bool {
         let writes_done = self.buffer.is_empty() && (self.phase == Phase::Closed || !self.host_receives);
         writes_done && (self.phase == Phase::Closed || !self.host_sends)
     }
 
-    /// Whether a control packet waits.
+    /// Returns true if a control packet waits.
     pub(super) fn owes(&self) -> bool {
         self.owed != Owed::default()
     }
 
-    /// Whether bytes are kept for the host.
+    /// Returns true if bytes are kept for the host.
     pub(super) fn is_buffering(&self) -> bool {
         !self.buffer.is_empty()
     }
 
-    // --- what the guest says ---
+    // --- from the guest ---
 
-    /// Takes on the credit that every packet of an open connection carries.
+    /// Records the credit in a packet. Every packet of an open connection carries it.
     pub(super) fn learn_credit(&mut self, buf_alloc: u32, fwd_cnt: u32) {
         self.guest_alloc = buf_alloc;
         self.guest_forwarded = fwd_cnt;
         self.credit_asked = false;
     }
 
-    /// The guest accepts. False, and reset, if it was not asked.
+    /// Handles the guest's acceptance. Returns false and resets if there was no request.
     pub(super) fn accept(&mut self) -> bool {
         let asked = self.phase == Phase::Requested && !self.owed.request;
         if asked {
@@ -194,7 +196,8 @@ impl Connection {
         asked
     }
 
-    /// Whether `len` bytes from the guest may come. A guest that oversteps its credit or its own end is reset.
+    /// Decides whether `len` bytes from the guest are admitted. A guest exceeding its credit, or sending
+    /// after its own end, is reset.
     pub(super) fn admit(&mut self, len: u32) -> Admission {
         if self.phase == Phase::Closed {
             return Admission::Discard;
@@ -212,7 +215,7 @@ impl Connection {
         Admission::Discard
     }
 
-    /// `len` admitted bytes reached the host without being kept.
+    /// Records `len` admitted bytes that reached the host without being kept.
     pub(super) fn forward(&mut self, len: u32) {
         self.forwarded = self.forwarded.wrapping_add(len);
         let open = self.phase == Phase::Open && self.guest_sends;
@@ -227,12 +230,12 @@ impl Connection {
         debug_assert!(self.buffer.len() <= BUFFER_BYTES as usize, "admission bounds the buffer");
     }
 
-    /// The guest asks for our credit.
+    /// Handles the guest's request for our credit.
     pub(super) fn credit_requested(&mut self) {
         self.owed.credit_update |= self.phase == Phase::Open;
     }
 
-    /// The guest ends one half or both.
+    /// Ends one or both of the guest's halves.
     pub(super) fn guest_shutdown(&mut self, flags: u32) {
         if self.phase == Phase::Requested {
             return self.reset();
@@ -248,21 +251,21 @@ impl Connection {
         self.close_if_ended();
     }
 
-    /// The guest is gone from this connection.
+    /// Handles the guest's reset of this connection.
     pub(super) fn guest_reset(&mut self) {
         self.phase = Phase::Closed;
         self.owed = Owed::default();
     }
 
-    // --- what the host says ---
+    // --- from the host ---
 
-    /// The host's bytes have ended, and all of them are sent.
+    /// Called when the host's bytes have ended, and all of them are sent.
     pub(super) fn host_ended(&mut self) {
         self.host_sends = false;
         self.owe_shutdown();
     }
 
-    /// Nobody will read what the guest sends: what is kept is thrown away.
+    /// Called when the host will read no more of the guest's bytes: the kept ones are thrown away.
     pub(super) fn host_gone(&mut self) {
         if self.phase == Phase::Requested {
             return self.reset();
@@ -285,14 +288,14 @@ impl Connection {
         }
     }
 
-    /// SHUTDOWN flags for the halves that the host has ended, as far as they concern the guest.
+    /// Returns SHUTDOWN flags for the halves ended by the host, as far as they concern the guest.
     fn shutdown_flags(&self) -> u32 {
         let send = if self.host_sends { 0 } else { SHUTDOWN_SEND };
         let receive = if self.host_receives || !self.guest_sends { 0 } else { SHUTDOWN_RECEIVE };
         send | receive
     }
 
-    /// Both senders have ended: after the owed SHUTDOWN, RST says to the guest that all is done.
+    /// If both senders have ended, RST after the owed SHUTDOWN completes the connection for the guest.
     fn close_if_ended(&mut self) {
         if self.phase == Phase::Open && !self.guest_sends && !self.host_sends {
             self.phase = Phase::Closed;
@@ -312,7 +315,7 @@ impl Connection {
 
     // --- to the host ---
 
-    /// Writes what is kept until all is written or `host` would block. Other failures end that half.
+    /// Writes the kept bytes until all are written or `host` would block. Other failures end that half.
     pub(super) fn flush(&mut self, host: &mut impl Write) {
         while !self.buffer.is_empty() {
             match host.write(self.buffer.as_slices().0) {
@@ -329,14 +332,15 @@ impl Connection {
         self.buffer.shrink_to(KEPT_CAPACITY);
     }
 
-    /// True once, when the guest has ended its half and the host has all its bytes: shut the write side now.
+    /// Returns true once, when the guest has ended its half and the host has all its bytes: shut the write
+    /// side now.
     pub(super) fn shuts_write_side(&mut self) -> bool {
         let due = !self.guest_sends && self.buffer.is_empty() && !self.write_shut;
         self.write_shut |= due;
         due
     }
 
-    /// True once, when the guest takes no more bytes: shut the read side now, so that the host hears of it.
+    /// Returns true once, when the guest takes no more bytes: shut the read side now, to notify the host.
     pub(super) fn shuts_read_side(&mut self) -> bool {
         let due = !self.guest_receives && !self.read_shut;
         self.read_shut |= due;
@@ -345,12 +349,13 @@ impl Connection {
 
     // --- to the guest ---
 
-    /// Whether bytes are to be read from the host, were there credit.
+    /// Returns true if bytes should be read from the host, given credit.
     pub(super) fn wants_host_bytes(&self) -> bool {
         self.phase == Phase::Open && self.host_sends && self.guest_receives && !self.owed.response
     }
 
-    /// Bytes that the guest can take now. At zero a CREDIT_REQUEST is owed, once until the guest is heard.
+    /// Returns the bytes the guest can take now. At zero a CREDIT_REQUEST is owed, only once until the
+    /// guest's next packet.
     pub(super) fn credit(&mut self) -> u32 {
         let in_flight = self.sent.wrapping_sub(self.guest_forwarded);
         let credit = self.guest_alloc.saturating_sub(in_flight);
@@ -361,19 +366,19 @@ impl Connection {
         credit
     }
 
-    /// `len` bytes, within [`credit`](Self::credit), went to the guest.
+    /// Records `len` bytes sent to the guest, within [`credit`](Self::credit).
     pub(super) fn sent(&mut self, len: u32) {
         self.sent = self.sent.wrapping_add(len);
     }
 
-    /// `buf_alloc` and `fwd_cnt` for a packet that now goes to the guest.
+    /// Returns `buf_alloc` and `fwd_cnt` for the next packet to the guest.
     pub(super) fn report_credit(&mut self) -> (u32, u32) {
         self.forwarded_reported = self.forwarded;
         self.owed.credit_update = false;
         (BUFFER_BYTES, self.forwarded)
     }
 
-    /// The next control packet and its flags, most urgent first; it counts as sent.
+    /// Returns the next control packet and its flags, most urgent first. It counts as sent.
     pub(super) fn next_control(&mut self) -> Option<(Op, u32)> {
         let owed = &mut self.owed;
         let order = [

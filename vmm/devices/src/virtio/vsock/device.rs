@@ -1,4 +1,4 @@
-//! The front end: what the transport sees of a vsock device.
+//! The front end: the transport's view of a vsock device.
 //!
 //! Owns the device's configuration and the thread's life. Connections live in the thread while the device is
 //! active, and here while it is paused.
@@ -34,35 +34,35 @@ const VIRTIO_VSOCK_F_STREAM: u32 = 0;
 /// rx, tx, event (section 5.10.2).
 const QUEUE_SIZES: [u16; 3] = [256; 3];
 
-/// Context ids that a guest cannot have: hypervisor, local, host, and "any".
+/// Context ids reserved from guests: hypervisor, local, host, and "any".
 const CID_FIRST: u32 = 3;
 const CID_ANY: u32 = u32::MAX;
 
-/// A virtio socket device, its host side a listening unix socket.
+/// A virtio socket device with a listening unix socket as its host side.
 pub struct Vsock {
     guest_cid: u32,
     listener: Arc<UnixListener>,
     host_ports: HostPorts,
     guest_stream: GuestStream,
-    /// Number of the next stream: none is used twice, over a reset either.
+    /// Number of the next stream. No number is used twice, not even after a reset.
     next_id: u64,
     running: Option<Worker<Parked>>,
     parked: Option<Mux>,
-    /// As restored, and kept up to date while not active.
+    /// The restored state, kept up to date while not active.
     state: VsockSnapshot,
     faults: Faults,
 }
 
 impl Vsock {
-    /// A device for the guest with context id `guest_cid` (3 or above).
+    /// Returns a device for the guest with context id `guest_cid` (3 or above).
     ///
-    /// Host programs reach guest ports by dialling `listener` and writing `CONNECT <port>\n`. A stream that
-    /// the guest opens to one of `host_ports` is announced to `guest_stream` with the port and a number; false refuses. Host
-    /// programs accept it by dialling `listener` and writing `ACCEPT <number>\n`, within 30 s. The function is called on
-    /// the device's thread and must not block. Other ports are refused, and so are dials beyond the bounds of
-    /// `dial_rules`.
+    /// Host programs reach guest ports by dialling `listener` and writing `CONNECT <port>\n`. When the guest
+    /// opens a stream to one of `host_ports`, `guest_stream` is called with the port and a number; it refuses
+    /// the stream by returning false. Host programs accept the stream within 30 s by dialling `listener` and
+    /// writing `ACCEPT <number>\n`. The function is called on the device's thread and must not block. Other
+    /// ports are refused, and so are dials beyond the bounds of `dial_rules`.
     ///
-    /// The process must ignore SIGPIPE, as Rust programs do: host programs hang up when they like.
+    /// The process must ignore SIGPIPE, as Rust programs do, because host programs hang up at any time.
     ///
     /// # Errors
     /// If the context id is reserved, or the listener cannot be made non-blocking.
@@ -111,7 +111,7 @@ impl Vsock {
         };
         let backend = Backend::new(mux, activation, self.state.transport_reset, self.faults.clone())?;
         Worker::spawn(NAME, NAME, move |stop| {
-            // The guest goes on filling the ring while others want the processor, so a wake-up finds more.
+            // The guest continues filling the ring while others want the processor, so a wake-up finds more.
             if let Err(error) = vmm_sched_batch::set_sched_batch() {
                 tracing::warn!(%error, "vsock: the thread is as urgent as the vCPUs");
             }
@@ -119,7 +119,7 @@ impl Vsock {
         })
     }
 
-    /// Stops the thread, if there is one, and returns what it leaves.
+    /// Stops the thread, if there is one, and returns its remains.
     fn stop(&mut self) -> Option<Parked> {
         let parked = self.running.take()?.stop();
         self.state.next_host_port = parked.mux.table.next_host_port();
@@ -168,14 +168,14 @@ impl VirtioDevice for Vsock {
     }
 
     fn request_queues(&self) -> &'static [usize] {
-        // What is sent; the other two are room for packets and events.
+        // Packets to send. The other two have empty buffers for packets and events.
         &[1]
     }
 
     fn reset(&mut self) {
         self.stop();
         self.parked = None;
-        // A driver that starts afresh believes in no connection.
+        // A driver starting afresh expects no connections.
         self.state.transport_reset = false;
     }
 

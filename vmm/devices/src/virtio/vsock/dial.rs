@@ -1,7 +1,8 @@
-//! Host programs that have connected to the listener and not yet said what they want.
+//! Host programs connected to the listener, before their request is complete.
 //!
-//! This module owns the half-done dials and their one line: `CONNECT <port>\n` for a port of the guest, or `ACCEPT <number>\n` for a
-//! stream that the guest has opened. Exactly that line is taken off the stream: the rest belongs to the connection.
+//! This module owns the pending dials and their one line: `CONNECT <port>\n` for a port of the guest, or
+//! `ACCEPT <number>\n` for a stream opened by the guest. Exactly this line is taken off the stream. The rest
+//! belongs to the connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,32 +12,32 @@ use std::os::unix::net::UnixStream;
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 
-/// Most bytes of the line, its newline included.
+/// Most bytes of the line, including its newline.
 const LINE_BYTES_MAX: usize = 32;
 
-/// Half-done dials that are kept; the oldest goes when one more comes.
+/// Most pending dials kept. One more replaces the oldest.
 const DIALS_MAX: usize = 64;
 
-/// A port that names no port (VMADDR_PORT_ANY).
+/// The reserved number for no port (VMADDR_PORT_ANY).
 const PORT_ANY: u32 = u32::MAX;
 
-/// The bytes that a dialler has sent so far.
+/// A dialler's bytes so far.
 #[derive(Debug)]
 pub(super) enum Said {
-    /// Too little; its next bytes raise an event.
+    /// Incomplete; the next bytes raise an event.
     Nothing,
-    /// What it wants.
+    /// A complete request.
     Wanted(Wanted),
-    /// Something else, or it has left.
+    /// Anything else, or the dialler has left.
     Nonsense,
 }
 
-/// What a dialler wants.
+/// A dialler's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// A stream to this port of the guest.
     Connect(u32),
-    /// The stream with this number, which the guest has opened.
+    /// The guest's stream with this number.
     Accept(u64),
 }
 
@@ -55,7 +56,8 @@ impl Dials {
         }
     }
 
-    /// Reads on for `id`: its stream and what it wants, once the line is complete. A dialler that talks nonsense is closed.
+    /// Reads on for `id`. Returns its stream and its request, once the line is complete. A dialler with an
+    /// invalid line is closed.
     pub(super) fn proceed(&mut self, id: u64) -> Option<(UnixStream, Wanted)> {
         let said = take_line(self.streams.get(&id)?);
         match said {
@@ -69,7 +71,7 @@ impl Dials {
     }
 }
 
-/// Takes the line off `stream`, if all of it is there.
+/// Takes the line off `stream`, if it is complete.
 fn take_line(stream: &UnixStream) -> Said {
     let mut bytes = [0; LINE_BYTES_MAX];
     let there = match receive(stream, &mut bytes, MsgFlags::MSG_PEEK) {
@@ -106,7 +108,7 @@ fn parse_line(line: &[u8]) -> Option<Wanted> {
     parse_number(line.strip_prefix(b"ACCEPT ")?).map(Wanted::Accept)
 }
 
-/// A number in decimal digits alone.
+/// Parses a number of decimal digits only.
 fn parse_number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -1,42 +1,43 @@
-//! The rules for a guest that dials: which host ports, how many streams at once, and how often.
+//! The rules for the guest's dials: the host ports, the number of streams at once, and the rate.
 //!
-//! A stream that a guest opens costs the host more than the guest: descriptors here, a message to the daemon, and a
-//! place in the daemon until somebody takes the stream. Any process of a container may dial. The agent dials once in
-//! a VM's life for itself, and for programs of containers as often as they connect to sockets of the node. So there are
-//! two kinds of ports, each counted by itself: a guest that uses up the one has the other still. All beyond the bounds is
-//! refused: with a reset, without a log line, before anything is allocated. Pure: the time comes with each question.
+//! A stream opened by a guest costs the host more than the guest: descriptors here, a message to the daemon,
+//! and a place in the daemon until it is accepted. Any process of a container may dial. The agent dials once
+//! in a VM's life for itself. For programs of containers, it dials as often as they connect to sockets of the
+//! node. So there are two kinds of ports with separate counts: a guest at the limit of one still has the
+//! other. Anything beyond the bounds is refused: with a reset, without a log line, before anything is
+//! allocated. Pure: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
 use crate::virtio::allowance::Allowance;
 
-/// Streams to the agent's own ports that the guest opened and that are there at once.
+/// Most open streams from the guest to the agent's own ports.
 pub(super) const STREAMS_MAX: usize = 8;
 
 /// Dials in a row to the agent's own ports after a quiet time; one more after each second.
 pub(super) const DIALS_IN_A_ROW: u32 = 8;
 
-/// Streams to the programs' port that are there at once. Clients of a node's sockets keep one connection each, and a pod
+/// Most open streams to the programs' port. Clients of a node's sockets keep one connection each, and a pod
 /// has few of them.
 pub(super) const PROGRAM_STREAMS_MAX: usize = 64;
 
-/// Dials in a row to the programs' port after a quiet time: as many as may be there at once.
+/// Dials in a row to the programs' port after a quiet time: as many as the most open streams.
 pub(super) const PROGRAM_DIALS_IN_A_ROW: u32 = 64;
 
-/// One more dial to the programs' port after each of these: a client that connects for each of its calls gets on, and a
-/// guest that does nothing else takes the daemon little time.
+/// Interval for one more dial to the programs' port. A client connecting for each of its calls makes
+/// progress, and a guest that only dials costs the daemon little time.
 const PROGRAM_DIAL_EVERY: Duration = Duration::from_micros(62_500);
 
-/// Host ports that a guest may dial.
+/// Host ports open to a guest.
 #[derive(Clone, Debug, Default)]
 pub struct HostPorts {
-    /// Ports that the agent dials for itself, seldom.
+    /// Ports dialled by the agent for itself, seldom.
     pub agent: Vec<u32>,
-    /// The port that the agent dials for programs of containers.
+    /// The port dialled by the agent for programs of containers.
     pub programs: Option<u32>,
 }
 
-/// Ports that share their bounds.
+/// Ports with common bounds.
 #[derive(Debug)]
 struct Bounds {
     ports: Vec<u32>,
@@ -49,7 +50,7 @@ struct Bounds {
 pub(super) struct DialRules(Vec<Bounds>);
 
 impl DialRules {
-    /// Dials to these ports alone.
+    /// Allows dials to these ports only.
     pub(super) fn new(ports: HostPorts) -> DialRules {
         let HostPorts { agent, programs } = ports;
         let agent = Bounds { ports: agent, streams_max: STREAMS_MAX, dials: Allowance::new(DIALS_IN_A_ROW) };
@@ -61,8 +62,8 @@ impl DialRules {
         DialRules(vec![agent, programs])
     }
 
-    /// Whether the guest may open a stream to `port` now, having as many to each port as `open` says. A stream that it may
-    /// open counts.
+    /// Returns true if the guest may open a stream to `port` now. `open` returns its open streams to each
+    /// port. An admitted stream counts.
     pub(super) fn admit(&mut self, port: u32, open: impl Fn(u32) -> usize, now: Instant) -> bool {
         let Some(bounds) = self.0.iter_mut().find(|bounds| bounds.ports.contains(&port)) else {
             return false;

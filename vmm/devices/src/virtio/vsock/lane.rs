@@ -1,7 +1,7 @@
-//! A queue of this device: a ring whose chains all go one way, with its etiquette of notifications.
+//! A queue of this device: a ring with all chains in one direction, and its notifications.
 //!
-//! A lane owns whether the driver is asked to notify, and whether it is to be interrupted. Chains are passed on, not
-//! understood. A queue that the driver left disabled, or has corrupted, gives nothing.
+//! A lane decides when the driver should notify us, and when to interrupt it. It passes chains on without
+//! understanding them. If the driver left the queue disabled, or has corrupted it, the lane yields nothing.
 
 use crate::virtio::Interrupt;
 use crate::virtio::chain::Chain;
@@ -21,9 +21,9 @@ pub(super) enum Access {
 /// A buffer of a lane.
 #[derive(Debug)]
 pub(super) enum Next {
-    /// [`Lane::buffer`] is to be worked on, then [`Lane::used`] or [`Lane::put_back`].
+    /// Work on [`Lane::buffer`], then call [`Lane::used`] or [`Lane::put_back`].
     Chain(Taken),
-    /// A chain that cannot be used; it went back to the driver and was counted.
+    /// An unusable chain. It went back to the driver and was counted.
     Malformed,
     /// Nothing now. The driver's next buffer raises the queue's event.
     Empty,
@@ -36,22 +36,22 @@ pub(super) struct Lane {
     faults: Faults,
     access: Access,
     chain: Chain,
-    /// The ring's index promises chains that cannot be read.
+    /// The ring's index claims chains that cannot be read.
     stuck: bool,
-    /// The driver is asked to keep quiet.
+    /// The driver is asked not to notify.
     muted: bool,
-    /// A buffer was used since the driver was last interrupted.
+    /// A buffer was used since the driver's last interrupt.
     buffer_used: bool,
 }
 
 impl Lane {
-    /// A lane over a ring as it stands.
+    /// Returns a lane over a ring in its current state.
     pub(super) fn new(ring: Ring, faults: Faults, access: Access) -> Lane {
         let chain = Chain::default();
         Lane { ring, faults, access, chain, stuck: false, muted: false, buffer_used: false }
     }
 
-    /// The ring, for whoever takes the queue over.
+    /// Returns the ring, for the queue's next user.
     pub(super) fn into_ring(self) -> Ring {
         self.ring
     }
@@ -93,7 +93,7 @@ impl Lane {
         }
     }
 
-    /// Bytes of the chain that [`next`](Self::next) gave last.
+    /// Returns the bytes of the last chain from [`next`](Self::next).
     pub(super) fn buffer(&self) -> Buffer<'_> {
         match self.access {
             Access::Read => Buffer::new(&self.chain.readable),
@@ -101,35 +101,36 @@ impl Lane {
         }
     }
 
-    /// The device is done with the chain and wrote `length` bytes into it.
+    /// Called when the device is done with the chain and wrote `length` bytes into it.
     pub(super) fn used(&mut self, taken: Taken, length: u32) {
         self.ring.complete(taken, length);
         self.chain.clear();
         self.buffer_used = true;
     }
 
-    /// Leaves the chain that [`next`](Self::next) gave last to be taken again.
+    /// Leaves the last chain from [`next`](Self::next) to be taken again.
     pub(super) fn put_back(&mut self, _taken: Taken) {
         self.ring.put_back(1);
         self.chain.clear();
     }
 
-    /// Interrupts the driver if it wants to know of what was used.
+    /// Interrupts the driver if it wants to know of used chains.
     pub(super) fn notify(&mut self, interrupt: &dyn Interrupt) {
         if std::mem::take(&mut self.buffer_used) {
             self.ring.signal(interrupt);
         }
     }
 
-    /// How many chains the driver has on offer. The driver raises the queue's event at the next one.
+    /// Returns the number of chains offered by the driver. The driver raises the queue's event at the next
+    /// one.
     pub(super) fn on_offer(&mut self) -> u16 {
         let mut count = 0;
-        // One round: the ring holds no more than its size, and refuses an index that says otherwise.
+        // One round: the ring holds at most its size, and refuses an index beyond it.
         while count < self.ring.size() && self.ring.take(&mut self.chain).is_some() {
             count += 1;
         }
         self.muted = false;
-        // Where it stands now is where the driver is to notify. One that came meanwhile counts too.
+        // The driver must notify from the present position on. A chain that came meanwhile counts too.
         let more = self.ring.listen();
         self.ring.put_back(count);
         self.chain.clear();

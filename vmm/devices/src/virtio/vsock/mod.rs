@@ -1,46 +1,48 @@
-//! virtio-vsock in user space: byte streams between host programs and guest programs (virtio 1.2 section 5.10).
+//! virtio-vsock in user space: byte streams between host programs and guest programs (virtio 1.2 section
+//! 5.10).
 //!
 //! # The protocol in short
 //!
-//! Three queues: the guest's packets come on *tx*, ours go into buffers that it puts on *rx*, and *event* says
-//! that all connections are gone. A packet is a 44-byte header and, for data, a payload. A connection is named by
-//! the guest's port and the host's, since the context ids are always the same two.
+//! There are three queues. The guest's packets come on *tx*, ours go into the guest's buffers on *rx*, and
+//! *event* announces that all connections are gone. A packet is a 44-byte header and, for data, a payload.
+//! The guest's port and the host's identify a connection, because the two context ids are always the same.
 //!
 //! ```text
 //!   REQUEST ──>            asks for a connection
 //!          <── RESPONSE    accepts it, or RST
 //!        <─RW─>            bytes, in order, never lost
 //!   SHUTDOWN ──>           "I send no more" (SEND), "I read no more" (RECEIVE), or both
-//!          <── RST         all is done; or, at any time, all is off
+//!          <── RST         the orderly end; or, at any time, the end at once
 //! ```
 //!
-//! Each header says how much buffer its sender has (`buf_alloc`) and how many bytes have left it (`fwd_cnt`). The
-//! peer may have `buf_alloc - (bytes sent - fwd_cnt)` bytes more under way: its *credit*. CREDIT_UPDATE is a
-//! packet for that alone, CREDIT_REQUEST asks for one.
+//! Each header has the size of its sender's buffer (`buf_alloc`) and the number of bytes gone from it
+//! (`fwd_cnt`). The peer may have `buf_alloc - (bytes sent - fwd_cnt)` bytes more under way: its *credit*.
+//! CREDIT_UPDATE is a packet for that alone, CREDIT_REQUEST asks for one.
 //!
 //! # The host side
 //!
-//! A host program dials the listener and writes `CONNECT <port>\n`; once the guest accepts, it reads `OK <host port>\n`
-//! and has its stream. A stream that the guest opens to the host (context id 2) has a number, which goes to a callback if the
-//! guest may dial that port. It is open for the guest at once, and its bytes are kept. A host program accepts it by dialling the
-//! listener and writing `ACCEPT <number>\n`: so no descriptor goes from this process to another one.
+//! A host program dials the listener and writes `CONNECT <port>\n`. Once the guest accepts, it reads
+//! `OK <host port>\n` and has its stream. When the guest opens a stream to the host (context id 2), and may
+//! dial this port, a callback gets the stream's number. The stream is open for the guest at once, and its
+//! bytes are kept. A host program accepts it by dialling the listener and writing `ACCEPT <number>\n`. So no
+//! descriptor goes from this process to another one.
 //!
-//! # Who does what
+//! # Modules
 //!
 //! ```text
-//!   device.rs      front end: configuration, start, pause, save         snapshot.rs what is saved
+//!   device.rs      front end: configuration, start, pause, save       snapshot.rs  the saved state
 //!   worker.rs      the thread: epoll, turns, interrupts
-//!   lane.rs        a queue, its direction and notifications         buffer.rs  a chain's bytes in guest memory
+//!   lane.rs        a queue, its direction and notifications           buffer.rs    a chain's bytes in memory
 //!   tx.rs, rx.rs   chain → packet → host; host → packet → chain
-//!   mux.rs         which packet means what, and to which connection
-//!   table.rs       connections, ports, places in line                   dial.rs    what diallers want
-//!   dial_rules.rs  what the guest may dial: pure
-//!   connection.rs  one connection's states, credit and buffer: pure     packet.rs  the header: pure
+//!   mux.rs         the meaning of packets, and their connections
+//!   table.rs       connections, ports, places in line                 dial.rs      the diallers' requests
+//!   dial_rules.rs  rules for the guest's dials: pure
+//!   connection.rs  one connection's states, credit and buffer: pure   packet.rs    the header: pure
 //! ```
 //!
-//! Bounds on a hostile guest: connections (`table::CONNECTIONS_MAX`), the ports that it dials, how many at once and how
-//! often (`dial_rules`), bytes kept per connection
-//! (`connection::BUFFER_BYTES`), waiting resets (`mux::REPLIES_MAX`), and one log line.
+//! Bounds on a hostile guest: connections (`table::CONNECTIONS_MAX`), its ports, streams and rate of dials
+//! (`dial_rules`), bytes kept per connection (`connection::BUFFER_BYTES`), waiting resets
+//! (`mux::REPLIES_MAX`), and one log line.
 
 mod buffer;
 mod connection;

@@ -1,7 +1,7 @@
-//! Handles packets from the guest, and decides which packet the guest gets next.
+//! Handles packets from the guest, and decides the next packet for the guest.
 //!
-//! The multiplexer owns the table, the half-done dials, the resets that answer stray packets, and the epoll set that
-//! watches the host's ends. Since it sees chains of guest memory but no queue, it outlives a pause.
+//! The multiplexer owns the table, the pending dials, the resets for stray packets, and the epoll set with
+//! the host's ends. It handles chains of guest memory but no queue, so it outlives a pause.
 //!
 //! Every packet for the guest waits as a flag or a place in line, never as bytes: control packets at most one
 //! of each kind per connection, stray resets at most [`REPLIES_MAX`]. When those are full, no packet is taken
@@ -23,14 +23,14 @@ use super::packet::{HOST_CID, Header, Op, TYPE_STREAM};
 use super::table::Table;
 use super::tx::Packet;
 
-/// Resets for packets without a connection that may wait for rx buffers.
+/// Most resets, for packets without a connection, waiting for rx buffers.
 pub(super) const REPLIES_MAX: usize = 256;
 
-/// Tokens below this one belong to the worker; ids of dials and connections start here.
+/// Tokens below this one belong to the worker. Ids of dials and connections start here.
 pub(super) const FIRST_ID: u64 = 16;
 
-/// Announces a stream that the guest opened: the host's port, and the number by which the host accepts it; `false` refuses it. Called
-/// on the device's thread.
+/// Announces a stream opened by the guest: the host's port, and a number for accepting it. Returning `false`
+/// refuses it. Called on the device's thread.
 pub type GuestStream = Arc<dyn Fn(u32, u64) -> bool + Send + Sync>;
 
 /// See the module.
@@ -39,22 +39,23 @@ pub(super) struct Mux {
     guest_stream: GuestStream,
     dial_rules: DialRules,
     listener: Arc<UnixListener>,
-    /// No accept has come back empty since the listener's last event.
+    /// True until an accept returns nothing after the listener's last event.
     acceptable: bool,
-    /// The last accept failed, most likely for want of a descriptor: nothing wakes the worker when there is one.
+    /// The last accept failed, most likely for lack of a descriptor. Nothing wakes the worker when one is
+    /// free again.
     accept_failed: bool,
     pub(super) epoll: Epoll,
-    /// Numbers streams of the guest's too.
+    /// Also numbers the guest's streams.
     pub(super) next_id: u64,
     dials: Dials,
     pub(super) table: Table,
     pub(super) replies: VecDeque<Header>,
-    /// The connection whose turn it is, and the bytes that are left of the turn.
+    /// The connection having its turn, and the bytes left of the turn.
     pub(super) turn: Option<(u64, usize)>,
 }
 
 impl Mux {
-    /// No connections. Diallers wait in the listener's backlog until [`accept`](Self::accept).
+    /// Starts without connections. Diallers wait in the listener's backlog until [`accept`](Self::accept).
     pub(super) fn new(
         guest_cid: u32,
         listener: Arc<UnixListener>,
@@ -79,23 +80,23 @@ impl Mux {
         })
     }
 
-    /// Has the listener watched, under the worker's token.
+    /// Watches the listener, under the worker's token.
     pub(super) fn watch_listener(&self, token: u64) -> io::Result<()> {
         let event = EpollEvent::new(EventSet::IN | EventSet::EDGE_TRIGGERED, token);
         self.epoll.ctl(ControlOperation::Add, self.listener.as_raw_fd(), event)
     }
 
-    /// The opposite, for when no worker waits. The next worker finds what comes meanwhile.
+    /// Stops watching it, when no worker waits. The next worker finds later diallers.
     pub(super) fn unwatch_listener(&mut self) {
         self.acceptable = true;
-        // Only a listener that is not watched fails.
+        // Fails only if the listener is not watched.
         let _absent =
             self.epoll.ctl(ControlOperation::Delete, self.listener.as_raw_fd(), EpollEvent::default());
     }
 
     // --- the host ---
 
-    /// The listener has diallers.
+    /// Handles the listener's event: there are diallers.
     pub(super) fn listener_event(&mut self) {
         self.acceptable = true;
     }
@@ -116,12 +117,12 @@ impl Mux {
         }
     }
 
-    /// Whether diallers wait for another try.
+    /// Returns true if diallers wait for another try.
     pub(super) fn accept_failed(&self) -> bool {
         self.accept_failed
     }
 
-    /// A stream that cannot be watched is hung up on.
+    /// Handles a new dialler. If its stream cannot be watched, it is closed.
     fn dialled(&mut self, stream: UnixStream) {
         let id = self.take_id();
         if stream.set_nonblocking(true).and_then(|()| self.watch(id, stream.as_raw_fd())).is_ok() {
@@ -139,9 +140,9 @@ impl Mux {
         self.epoll.ctl(ControlOperation::Add, fd, EpollEvent::new(stream_events(false), id))
     }
 
-    /// After any change to a connection: settles it in the table, and watches for room in the host's
-    /// socket while bytes are kept for it. At other times room is no news, and each read of a host
-    /// program would wake the thread.
+    /// Must follow any change to a connection. It settles the connection in the table, and watches for room
+    /// in the host's socket while bytes are kept for it. At other times, each read of a host program would
+    /// wake the thread for nothing.
     fn settle(&mut self, id: u64) {
         self.table.settle(id);
         let Some(link) = self.table.get_mut(id) else { return };
@@ -151,7 +152,7 @@ impl Mux {
         {
             link.watches_room = buffering;
             let event = EpollEvent::new(stream_events(buffering), id);
-            // Room that is there already raises the event at once.
+            // If there is room already, the event is raised at once.
             if self.epoll.ctl(ControlOperation::Modify, stream.as_raw_fd(), event).is_err() {
                 link.connection.reset();
                 link.connection.host_gone();
@@ -171,7 +172,8 @@ impl Mux {
         }
     }
 
-    /// The host accepts a stream of the guest's. One that is not there any more is hung up on.
+    /// Handles the host's acceptance of a guest's stream. If the stream is gone, the dialler's socket is
+    /// closed.
     fn accepted(&mut self, number: u64, stream: UnixStream) {
         // Its events so far were the dial's.
         let event = EpollEvent::new(stream_events(false), number);
@@ -183,7 +185,7 @@ impl Mux {
         }
     }
 
-    /// Resets streams of the guest's that the host accepts too late. Returns when the next one is due.
+    /// Resets the guest's streams after the host's timeout. Returns the time until the next timeout.
     pub(super) fn give_up_awaited(&mut self) -> Option<Duration> {
         if self.table.awaits_for(Instant::now())?.is_zero() {
             self.table.give_up_awaited(Instant::now());
@@ -191,7 +193,7 @@ impl Mux {
         self.table.awaits_for(Instant::now())
     }
 
-    /// Something happened to the stream of a dial or a connection.
+    /// Handles an event of a dial's or a connection's stream.
     pub(super) fn stream_event(&mut self, id: u64, events: EventSet) {
         let Some(link) = self.table.get_mut(id) else {
             return self.proceed_dial(id);
@@ -210,12 +212,12 @@ impl Mux {
 
     // --- the guest ---
 
-    /// Whether a packet may be taken from the guest: it can be answered.
+    /// Returns true if a packet may be taken from the guest, because it can be answered.
     pub(super) fn takes_packets(&self) -> bool {
         self.replies.len() < REPLIES_MAX
     }
 
-    /// Acts on a packet; false if the packet itself, whatever its connection, broke a rule.
+    /// Handles a packet. Returns false if the packet itself broke a rule, whatever its connection.
     pub(super) fn receive(&mut self, packet: &Packet) -> bool {
         let header = packet.header;
         let op = Op::from_wire(header.op);
@@ -224,7 +226,7 @@ impl Mux {
             && header.kind == TYPE_STREAM
             && op.is_some();
         let Some(op) = op.filter(|_| known) else {
-            // An RST that answers an RST could go round for ever.
+            // An RST in answer to an RST could go round for ever.
             if op != Some(Op::Reset) {
                 self.replies.push_back(header.reset_reply());
             }
@@ -250,7 +252,7 @@ impl Mux {
         self.table.insert_awaited(id, connection, now);
     }
 
-    /// Whether a stream of the guest's may be there, and the host knows of it. One that is refused costs nothing but its reset.
+    /// Admits a guest's stream and announces it to the host. A refused stream costs nothing but its reset.
     fn admit(&mut self, host_port: u32, number: u64, now: Instant) -> bool {
         let open = |port| self.table.dialled_by_guest(port);
         !self.table.is_full()
@@ -263,7 +265,7 @@ impl Mux {
         let connection = &mut link.connection;
         connection.learn_credit(packet.header.buf_alloc, packet.header.fwd_cnt);
         match op {
-            // A second REQUEST: the guest has lost count.
+            // A second REQUEST: the guest has lost track.
             Op::Request => connection.reset(),
             Op::Response => {
                 if connection.accept() && !answer_dialler(link.stream.as_ref(), connection.ports().host) {
@@ -272,7 +274,7 @@ impl Mux {
             }
             Op::Reset => connection.guest_reset(),
             Op::Shutdown => connection.guest_shutdown(packet.header.flags),
-            // Bytes are missing: what follows them must not be taken for the whole.
+            // Bytes are missing. The next bytes must not be taken for a complete stream.
             Op::Data if !packet.whole => connection.reset(),
             Op::Data => packet.deliver(link),
             Op::CreditUpdate => {}
@@ -281,25 +283,25 @@ impl Mux {
         self.settle(id);
     }
 
-    /// Whether anything may be waiting for an rx buffer.
+    /// Returns true if anything may be waiting for an rx buffer.
     pub(super) fn has_waiting(&self) -> bool {
         !self.replies.is_empty() || self.turn.is_some() || self.table.has_waiting()
     }
 
-    /// The guest's context id.
+    /// Returns the guest's context id.
     pub(super) fn guest_cid(&self) -> u64 {
         self.guest_cid
     }
 }
 
-/// The events that a host's stream is watched for, as edges: a stream that is not being served causes no wake-ups, and
-/// needs no calls to be left alone.
+/// Returns the watched events for a host's stream, as edges. A stream without service then causes no
+/// wake-ups, and needs no system calls.
 fn stream_events(room: bool) -> EventSet {
     let events = EventSet::IN | EventSet::READ_HANG_UP | EventSet::EDGE_TRIGGERED;
     if room { events | EventSet::OUT } else { events }
 }
 
-/// Writes the line that a dialler waits for. That line is the first to be written, so the socket has room for it.
+/// Writes the dialler's answer. It is the first line on the socket, so there is room for it.
 fn answer_dialler(stream: Option<&UnixStream>, host_port: u32) -> bool {
     let line = format!("OK {host_port}\n");
     stream.is_some_and(|mut stream| io::Write::write(&mut stream, line.as_bytes()).ok() == Some(line.len()))
@@ -337,7 +339,7 @@ mod tests {
 
     #[test]
     fn diallers_that_cannot_be_accepted_are_tried_again() {
-        // No listener, so that accepting from it fails as it does without a descriptor left.
+        // Not a listening socket, so accepting from it fails, as it does without a free descriptor.
         let mut mux = mux(UnixListener::from(OwnedFd::from(UnixStream::pair().unwrap().0)));
         mux.accept();
         assert!(mux.accept_failed());

@@ -1,7 +1,7 @@
 //! The packet header on the wire (virtio 1.2 section 5.10.6; Linux `include/uapi/linux/virtio_vsock.h`).
 //!
-//! Owns the layout and its constants. Pure: bytes in, header out. This module never judges whether a packet makes
-//! sense for a connection, and touches no guest memory.
+//! Owns the layout and its constants. Pure: bytes in, header out. This module never judges whether a packet
+//! is valid for a connection, and touches no guest memory.
 //!
 //! ```text
 //!  0        8        16       20       24   28     30   32     36         40       44
@@ -15,7 +15,7 @@ pub(super) const HEADER_BYTES: usize = 44;
 /// Context id of the host (VMADDR_CID_HOST).
 pub(super) const HOST_CID: u64 = 2;
 
-/// The one packet type that this device carries (VIRTIO_VSOCK_TYPE_STREAM).
+/// The only packet type of this device (VIRTIO_VSOCK_TYPE_STREAM).
 pub(super) const TYPE_STREAM: u16 = 1;
 
 /// SHUTDOWN flag: the sender will receive no more (VIRTIO_VSOCK_SHUTDOWN_RCV).
@@ -45,7 +45,7 @@ pub(super) enum Op {
 }
 
 impl Op {
-    /// The operation with this number, if there is one.
+    /// Returns the operation with this number, if there is one.
     pub(super) fn from_wire(value: u16) -> Option<Op> {
         Some(match value {
             1 => Op::Request,
@@ -65,7 +65,7 @@ impl Op {
     }
 }
 
-/// A header, as numbers. `op` and `kind` are kept as they came, since a guest may write anything.
+/// A header, as numbers. `op` and `kind` are kept as received, because a guest may write anything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Header {
     /// Context id of the sender.
@@ -84,9 +84,9 @@ pub(super) struct Header {
     pub(super) op: u16,
     /// For SHUTDOWN.
     pub(super) flags: u32,
-    /// Bytes of buffer that the sender has for this connection.
+    /// Bytes of the sender's buffer for this connection.
     pub(super) buf_alloc: u32,
-    /// Bytes that the sender has taken out of that buffer since the connection began, modulo 2^32.
+    /// Bytes taken out of that buffer by the sender since the connection began, modulo 2^32.
     pub(super) fwd_cnt: u32,
 }
 
@@ -123,7 +123,7 @@ impl Header {
         bytes
     }
 
-    /// The RST that answers this packet: its addresses swapped, no credit given.
+    /// Returns the RST in answer to this packet: its addresses swapped, no credit given.
     pub(super) fn reset_reply(&self) -> Header {
         Header {
             src_cid: self.dst_cid,
@@ -137,7 +137,7 @@ impl Header {
     }
 }
 
-/// `N` bytes of `bytes` from `offset`, which every caller gives within the header.
+/// Returns `N` bytes of `bytes` from `offset`. Every caller passes an offset within the header.
 fn field<const N: usize>(bytes: &[u8; HEADER_BYTES], offset: usize) -> [u8; N] {
     let mut value = [0; N];
     value.copy_from_slice(&bytes[offset..offset + N]);

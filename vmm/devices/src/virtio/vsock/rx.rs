@@ -1,7 +1,7 @@
-//! Packets for the guest: which comes next, and its way into an rx buffer.
+//! Packets for the guest: their order, and their way into an rx buffer.
 //!
-//! Owns the order: resets for stray packets, then control packets, then bytes, connection by connection.
-//! Bytes are read from the host's socket straight into the guest's buffer.
+//! The order is: resets for stray packets, then control packets, then bytes, connection by connection. Bytes
+//! are read from the host's socket directly into the guest's buffer.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -13,25 +13,25 @@ use super::connection::Ports;
 use super::mux::Mux;
 use super::packet::{HEADER_BYTES, HOST_CID, Header, Op, TYPE_STREAM};
 
-/// Bytes that a connection may send before the next one has its turn.
+/// Most bytes of a connection before the next one has its turn.
 pub(super) const TURN_BYTES: usize = 64 * 1024;
 
-/// Most payload in one packet, as Linux has it (VIRTIO_VSOCK_MAX_PKT_BUF_SIZE).
+/// Most payload in one packet, as in Linux (VIRTIO_VSOCK_MAX_PKT_BUF_SIZE).
 const PAYLOAD_BYTES_MAX: usize = 64 * 1024;
 
 /// The outcome of a read from the host.
 enum HostRead {
     /// This many bytes, at least one.
     Bytes(usize),
-    /// None for now: the next ones raise an event.
+    /// None for now. The next bytes raise an event.
     Empty,
-    /// No more will come. A stream that fails has ended too: the other side left.
+    /// No more will come. A failed stream has ended too, because the other side left.
     Ended,
 }
 
 impl Mux {
-    /// Writes the next packet into `buffer`, which holds a header and at least one byte more; the bytes
-    /// written, or `None` if there is no packet.
+    /// Writes the next packet into `buffer`. It must hold a header and at least one more byte. Returns the
+    /// bytes written, or `None` if there is no packet.
     pub(super) fn fill(&mut self, buffer: Buffer) -> Option<u32> {
         loop {
             if let Some(header) = self.next_control() {
@@ -42,7 +42,7 @@ impl Mux {
             if let Some(sent) = self.fill_from(id, buffer, left) {
                 return Some((HEADER_BYTES + sent) as u32);
             }
-            // It had nothing to send after all; it may owe a control packet now.
+            // It had nothing to send. It may owe a control packet now.
         }
     }
 
@@ -68,12 +68,12 @@ impl Mux {
         Some(Header { flags, buf_alloc, fwd_cnt, ..header(guest_cid, connection.ports(), op) })
     }
 
-    /// The connection that goes on with its turn, or else the next in line with a new one.
+    /// Returns the connection with a turn in progress, or else the next in line with a new turn.
     fn next_turn(&mut self) -> Option<(u64, usize)> {
         self.turn.take().or_else(|| self.table.pop_data().map(|id| (id, TURN_BYTES)))
     }
 
-    /// Sends bytes of one connection, at most `left`; how many.
+    /// Sends bytes of one connection, at most `left`. Returns the number of bytes.
     fn fill_from(&mut self, id: u64, buffer: Buffer, left: usize) -> Option<usize> {
         let guest_cid = self.guest_cid();
         let link = self.table.get_mut(id)?;
@@ -106,7 +106,7 @@ impl Mux {
                 }
             }
         }
-        // To the end of the line, if it still has something to send.
+        // Back to the end of the line, if it still has something to send.
         self.table.settle(id);
         sent
     }
@@ -124,7 +124,7 @@ fn header(guest_cid: u64, ports: Ports, op: Op) -> Header {
     }
 }
 
-/// Reads at most `limit` bytes, more than none, into the buffer behind the header's place.
+/// Reads up to `limit` bytes (not 0) into the buffer after the header's place.
 fn read_into(mut stream: &UnixStream, buffer: Buffer, limit: usize) -> HostRead {
     let mut total = 0;
     for mut slice in buffer.slices(HEADER_BYTES, limit) {
@@ -141,7 +141,7 @@ fn read_into(mut stream: &UnixStream, buffer: Buffer, limit: usize) -> HostRead 
                 total += read;
                 break;
             }
-            // Bytes first: the next read meets the same end again.
+            // Bytes first: the next read finds the same end again.
             _ if total > 0 => break,
             Err(VolatileMemoryError::IOError(error)) if error.kind() == ErrorKind::WouldBlock => {
                 return HostRead::Empty;

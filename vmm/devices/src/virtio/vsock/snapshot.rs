@@ -1,7 +1,7 @@
 //! The state of a vsock device in a saved VM.
 //!
-//! Open connections are not kept: their other ends are other programs' sockets. A guest that is restored from the
-//! state learns that its connections are gone.
+//! Open connections are not kept, because their other ends are other programs' sockets. A restored guest
+//! learns that its connections are gone.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,10 +11,10 @@ use super::table::HOST_PORT_FIRST;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct VsockSnapshot {
-    /// Host port that the next host program gets. The count goes on where it was, so that no new connection has the
-    /// ports of one that the guest still believes in.
+    /// Host port of the next host program. The count continues, so no new connection has the ports of one the
+    /// guest still assumes open.
     pub(super) next_host_port: u32,
-    /// The driver was running: it must drop its connections.
+    /// The driver was running, so it must drop its connections.
     pub(super) transport_reset: bool,
 }
 

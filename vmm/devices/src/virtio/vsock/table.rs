@@ -1,7 +1,7 @@
 //! All connections of a device, their streams, and the host ports in use.
 //!
-//! Owns the limit on connections and the two waiting lines for the guest's attention: connections that owe a
-//! control packet, and connections whose host may have bytes. The table moves no bytes.
+//! Owns the limit on connections and the two waiting lines for the guest: connections with a control packet
+//! to send, and connections with possible bytes from their host. The table moves no bytes.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::unix::net::UnixStream;
@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use super::connection::{Connection, Ports};
 
-/// Connections at one time, those included whose last bytes are still on their way to the host.
+/// Most connections at one time. A connection with its last bytes still on their way to the host counts.
 pub(super) const CONNECTIONS_MAX: usize = 1024;
 
-/// First of the host ports given to host programs that dial; below are the ports that the guest dials.
+/// First host port for dialling host programs. The ports below are for the guest's dials.
 pub(super) const HOST_PORT_FIRST: u32 = 1 << 30;
 
-/// How long a stream of the guest's waits for the host to accept it. The daemon does at once, and is seconds late on a busy node.
+/// Timeout for the host to accept a guest's stream. The daemon accepts at once, but may take seconds on a
+/// busy node.
 pub(super) const ACCEPT_WITHIN: Duration = Duration::from_secs(30);
 
 /// A connection and the host's end of it.
@@ -23,11 +24,11 @@ pub(super) const ACCEPT_WITHIN: Duration = Duration::from_secs(30);
 pub(super) struct Link {
     /// The connection's phases and credit.
     pub(super) connection: Connection,
-    /// Until the host's end has no more use.
+    /// Kept until the host's end is no longer needed.
     pub(super) stream: Option<UnixStream>,
-    /// The guest opened it, and the host has yet to accept it: bytes are kept for it.
+    /// The guest opened it, and the host has not accepted it yet: bytes are kept for it.
     awaited: bool,
-    /// The stream may have bytes: no read has come back empty since its last event.
+    /// The stream may have bytes: no read has returned nothing since its last event.
     pub(super) readable: bool,
     /// The stream is watched for room to write.
     pub(super) watches_room: bool,
@@ -36,7 +37,7 @@ pub(super) struct Link {
     in_data: bool,
 }
 
-/// See the module. Ids are never used twice, so that a late event cannot meet a newer connection.
+/// See the module. Ids are never used twice, so a late event cannot reach a newer connection.
 #[derive(Debug)]
 pub(super) struct Table {
     links: HashMap<u64, Link>,
@@ -44,14 +45,15 @@ pub(super) struct Table {
     control: VecDeque<u64>,
     data: VecDeque<u64>,
     next_host_port: u32,
-    /// Connections that the host has yet to accept, with the time from which on it is too late. Ids ascend with time.
+    /// Connections not yet accepted by the host, with their timeouts. Ids ascend with time.
     awaited: BTreeMap<u64, Instant>,
-    /// How many connections the guest dialled, by the host's port: as many entries as there are ports that it may dial.
+    /// Number of connections dialled by the guest, by the host's port. There are as many entries as ports
+    /// open to the guest.
     dialled_by_guest: BTreeMap<u32, usize>,
 }
 
 impl Table {
-    /// An empty table that gives host ports from `next_host_port` on.
+    /// Returns an empty table. Host ports start at `next_host_port`.
     pub(super) fn new(next_host_port: u32) -> Table {
         Table {
             links: HashMap::new(),
@@ -64,24 +66,24 @@ impl Table {
         }
     }
 
-    /// The host port that comes next.
+    /// Returns the next host port.
     pub(super) fn next_host_port(&self) -> u32 {
         self.next_host_port
     }
 
-    /// Whether one more is too many.
+    /// Returns true if there is no place for one more.
     pub(super) fn is_full(&self) -> bool {
         self.links.len() >= CONNECTIONS_MAX
     }
 
-    /// Connections to this port of the host that the guest dialled.
+    /// Returns the number of the guest's dialled connections to this port of the host.
     pub(super) fn dialled_by_guest(&self, host_port: u32) -> usize {
         self.dialled_by_guest.get(&host_port).copied().unwrap_or_default()
     }
 
-    /// A host port with which `guest_port` is not connected.
+    /// Takes a host port not connected with `guest_port`.
     pub(super) fn take_host_port(&mut self, guest_port: u32) -> u32 {
-        // At most CONNECTIONS_MAX are taken, of a thousand million.
+        // At most CONNECTIONS_MAX are in use, of a thousand million.
         loop {
             let host = self.next_host_port;
             // u32::MAX is VMADDR_PORT_ANY.
@@ -92,12 +94,13 @@ impl Table {
         }
     }
 
-    /// Adds a connection of a host program, whose ports are free. A packet that it owes is put in line.
+    /// Adds a connection of a host program. Its ports must be free. An owed packet is put in line.
     pub(super) fn insert(&mut self, id: u64, connection: Connection, stream: UnixStream) {
         self.insert_link(id, connection, Some(stream));
     }
 
-    /// Adds a connection of the guest's, whose ports are free. The host is to [`accept`](Self::accept) it by its id.
+    /// Adds a connection of the guest. Its ports must be free. The host must [`accept`](Self::accept) it by
+    /// its id.
     pub(super) fn insert_awaited(&mut self, id: u64, connection: Connection, now: Instant) {
         self.awaited.insert(id, now + ACCEPT_WITHIN);
         self.insert_link(id, connection, None);
@@ -123,12 +126,12 @@ impl Table {
         self.settle(id);
     }
 
-    /// Whether the host has yet to accept the connection.
+    /// Returns true if the host has not accepted the connection yet.
     pub(super) fn is_awaited(&self, id: u64) -> bool {
         self.awaited.contains_key(&id)
     }
 
-    /// Gives an awaited connection its stream, and the stream what was kept for it. The caller settles it.
+    /// Gives an awaited connection its stream, and the kept bytes to the stream. The caller must settle it.
     pub(super) fn accept(&mut self, id: u64, mut stream: UnixStream) {
         self.awaited.remove(&id);
         if let Some(link) = self.links.get_mut(&id) {
@@ -138,12 +141,12 @@ impl Table {
         }
     }
 
-    /// Time until the host is too late for one.
+    /// Returns the time until the next timeout of an awaited connection.
     pub(super) fn awaits_for(&self, now: Instant) -> Option<Duration> {
         self.awaited.values().next().map(|late| late.saturating_duration_since(now))
     }
 
-    /// Resets connections for which the host is too late.
+    /// Resets awaited connections after their timeout.
     pub(super) fn give_up_awaited(&mut self, now: Instant) {
         while let Some(first) = self.awaited.first_entry().filter(|first| *first.get() <= now) {
             let (id, _) = first.remove_entry();
@@ -156,17 +159,17 @@ impl Table {
         }
     }
 
-    /// The connection with these ports.
+    /// Returns the connection with these ports.
     pub(super) fn find(&self, ports: Ports) -> Option<u64> {
         self.by_ports.get(&ports).copied()
     }
 
-    /// A connection by id.
+    /// Returns a connection by id.
     pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Link> {
         self.links.get_mut(&id)
     }
 
-    /// After any change: shuts what has ended, forgets what is over and puts the rest in line.
+    /// Must follow any change: shuts ended halves, removes a finished connection and puts the rest in line.
     pub(super) fn settle(&mut self, id: u64) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.close_ended_halves();
@@ -179,7 +182,7 @@ impl Table {
                 return self.remove(id);
             }
         }
-        // First, since it may find that credit must be asked for.
+        // First, because it may find that credit must be requested.
         if link.may_send() && !link.in_data {
             link.in_data = true;
             self.data.push_back(id);
@@ -190,8 +193,8 @@ impl Table {
         }
     }
 
-    /// Forgets a connection, and its places in line: a guest that opens and resets without end, and gives
-    /// no rx buffer, must not make the lines longer than the table.
+    /// Removes a connection and its places in line. Otherwise the lines could become longer than the table,
+    /// if a guest opens and resets without end and gives no rx buffer.
     fn remove(&mut self, id: u64) {
         let Some(link) = self.links.remove(&id) else { return };
         self.awaited.remove(&id);
@@ -208,7 +211,7 @@ impl Table {
         }
     }
 
-    /// The connection whose control packet comes next; it leaves the line.
+    /// Returns the connection of the next control packet, and takes it out of the line.
     pub(super) fn pop_control(&mut self) -> Option<u64> {
         let id = self.control.pop_front()?;
         if let Some(link) = self.links.get_mut(&id) {
@@ -217,7 +220,7 @@ impl Table {
         Some(id)
     }
 
-    /// The connection whose turn it is to send bytes; it leaves the line.
+    /// Returns the next connection to send bytes, and takes it out of the line.
     pub(super) fn pop_data(&mut self) -> Option<u64> {
         let id = self.data.pop_front()?;
         if let Some(link) = self.links.get_mut(&id) {
@@ -226,14 +229,14 @@ impl Table {
         Some(id)
     }
 
-    /// Whether anything may be waiting for an rx buffer.
+    /// Returns true if anything may be waiting for an rx buffer.
     pub(super) fn has_waiting(&self) -> bool {
         !self.control.is_empty() || !self.data.is_empty()
     }
 }
 
 impl Link {
-    /// Whether a read from the host could be useful now.
+    /// Returns true if a read from the host could be useful now.
     fn may_send(&mut self) -> bool {
         self.readable
             && self.stream.is_some()
@@ -241,8 +244,8 @@ impl Link {
             && self.connection.credit() > 0
     }
 
-    /// Shuts the halves of the stream that have ended, and closes it after both. A stream that fails here
-    /// has been left by the host already, which its event says.
+    /// Shuts the ended halves of the stream, and closes it after both. If this fails, the host has already
+    /// left the stream, and its event reports this.
     fn close_ended_halves(&mut self) {
         if self.connection.left_by_host() {
             self.stream = None;

@@ -1,7 +1,7 @@
 //! Packets from the guest: from a descriptor chain to a header and its payload, and on to the host.
 //!
-//! Owns nothing. Payload goes from guest memory straight into the host's socket while that takes it;
-//! only the rest is copied. Guest memory may change underneath at any time, so a header is read once.
+//! Owns nothing. Payload goes from guest memory directly into the host's socket as far as there is room; only
+//! the rest is copied. Guest memory may change underneath at any time, so a header is read once.
 
 use std::io::ErrorKind;
 
@@ -12,7 +12,7 @@ use super::connection::Admission;
 use super::packet::{HEADER_BYTES, Header};
 use super::table::Link;
 
-/// A packet whose payload is still in guest memory.
+/// A packet with its payload still in guest memory.
 #[derive(Debug)]
 pub(super) struct Packet<'a> {
     /// The packet's header.
@@ -23,7 +23,7 @@ pub(super) struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Reads the header off a buffer. `None` if that is shorter than a header.
+    /// Reads the header off a buffer. Returns `None` if the buffer is shorter than a header.
     pub(super) fn parse(buffer: Buffer<'a>) -> Option<Packet<'a>> {
         let mut bytes = [0; HEADER_BYTES];
         if buffer.read(0, &mut bytes) < HEADER_BYTES {
@@ -34,8 +34,8 @@ impl<'a> Packet<'a> {
         Some(Packet { header, whole, buffer })
     }
 
-    /// Hands the payload to the connection: what the host takes at once goes there, the rest is kept.
-    /// The packet must be `whole`.
+    /// Passes the payload to the connection. The part the host takes at once goes there, and the rest is
+    /// kept. The packet must be `whole`.
     pub(super) fn deliver(&self, link: &mut Link) {
         if link.connection.admit(self.header.len) == Admission::Discard {
             return;
@@ -52,14 +52,14 @@ impl<'a> Packet<'a> {
         let mut rest = vec![0; length - written];
         self.buffer.read(HEADER_BYTES + written, &mut rest);
         link.connection.keep(&rest);
-        // The attempt that meets a full socket is what arms the next writable event.
+        // Only a failed attempt on a full socket arms the next writable event.
         if let Some(mut stream) = link.stream.as_ref() {
             link.connection.flush(&mut stream);
         }
     }
 
-    /// Writes payload until it ends or the host takes no more; how many bytes went. A failure is left for
-    /// the flush that follows to meet again.
+    /// Writes payload until it ends or the host takes no more. Returns the number of bytes written. A failure
+    /// is left for the following flush to find again.
     fn write_to(&self, mut stream: &std::os::unix::net::UnixStream, length: usize) -> usize {
         let mut total = 0;
         for slice in self.buffer.slices(HEADER_BYTES, length) {

@@ -1,17 +1,17 @@
 //! The back-end thread: waits for the guest and the hosts, and moves packets.
 //!
 //! Owns the three queues while the device is active. Each wake-up is one or more *turns*: take packets from
-//! tx, put packets into rx, interrupt the driver. Turns are bounded, so that a busy guest cannot keep the thread
-//! from being stopped; without work the thread sleeps for as long as it takes.
+//! tx, put packets into rx, interrupt the driver. Turns are bounded, so a busy guest cannot prevent the
+//! thread from being stopped. Without work the thread sleeps without a limit.
 //!
 //! ```text
 //!            ┌────────────── after a restore ─────────────┐
 //!   start ──>│ Owed ──event written──> Sent ──buffer back─┼──> None: streams flow
 //!            └────────────────────────────────────────────┘
 //! ```
-//! A guest that was restored must drop its old connections first (virtio 1.2 section 5.10.6.7). The driver
-//! gives the event's buffer back once it has; until then nothing else moves, so that no new connection can be
-//! taken for an old one.
+//! A restored guest must drop its old connections first (virtio 1.2 section 5.10.6.7). The driver gives the
+//! event's buffer back afterwards. Until then nothing else moves, so no new connection can be taken for an
+//! old one.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -30,13 +30,14 @@ use crate::virtio::ring::{Faults, Ring};
 use crate::virtio::worker::Stop;
 use crate::virtio::{Activation, DeviceError, Interrupt};
 
-/// The device's name in errors, and its thread's.
+/// The device's name in errors, and its thread's name.
 pub(super) const NAME: &str = "vsock";
 
-/// Packets moved each way before the thread looks at its events again. Also how many may wait for one interrupt.
+/// Packets moved each way before the thread looks at its events again, and the most packets for one
+/// interrupt.
 const PACKETS_PER_TURN: usize = 64;
 
-/// Milliseconds until a dialler is accepted again after that failed.
+/// Milliseconds before the next accept after a failed one.
 const ACCEPT_PAUSE_MS: i32 = 100;
 
 /// Events taken from epoll at once.
@@ -45,16 +46,16 @@ const EVENTS_MAX: usize = 64;
 /// VIRTIO_VSOCK_EVENT_TRANSPORT_RESET, as `struct virtio_vsock_event`.
 const TRANSPORT_RESET: [u8; 4] = 0_u32.to_le_bytes();
 
-/// Token of the stop event. The queue events' are 1 + their queue's number.
+/// Token of the stop event. A queue event's token is 1 + its queue's number.
 const STOP: u64 = 0;
 const LISTENER: u64 = 4;
 
-/// How far the guest knows that its connections are gone.
+/// Progress of the announcement to the guest that its connections are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Announcement {
     None,
     Owed,
-    /// And how many buffers the driver had on offer before.
+    /// With the number of buffers the driver had offered before.
     Sent(u16),
 }
 
@@ -74,19 +75,19 @@ pub(super) struct Backend {
     complained: bool,
 }
 
-/// The part that outlives the thread.
+/// The part outliving the thread.
 #[derive(Debug)]
 pub(super) struct Parked {
-    /// The queues as they stand.
+    /// The queues in their current state.
     pub(super) queues: Vec<Queue>,
     /// All connections.
     pub(super) mux: Mux,
-    /// The guest has yet to learn that its connections are gone.
+    /// The guest has not yet learned that its connections are gone.
     pub(super) announce_reset: bool,
 }
 
 impl Backend {
-    /// Ready to [`run`](Self::run).
+    /// Prepares to [`run`](Self::run).
     ///
     /// # Errors
     /// If the driver left the rx or tx queue disabled, or the process is out of descriptors.
@@ -107,7 +108,7 @@ impl Backend {
         let rx = lane(rx, Access::Write)?;
         let tx = lane(tx, Access::Read)?;
         let events = if events.ready() { Ok(lane(events, Access::Write)?) } else { Err(events) };
-        // A driver without an event queue cannot learn of it; that is its choice.
+        // A driver without an event queue cannot learn of it. This is its choice.
         let announcement =
             if announce_reset && events.is_ok() { Announcement::Owed } else { Announcement::None };
         let complained = faults.total() > 0;
@@ -126,7 +127,7 @@ impl Backend {
         self.mux.watch_listener(LISTENER)
     }
 
-    /// Works until `stop` is readable. If waiting itself fails, the device falls silent until reset.
+    /// Works until `stop` is readable. If waiting itself fails, the device is silent until reset.
     pub(super) fn run(mut self, stop: &Stop) -> Parked {
         let watched = EpollEvent::new(EventSet::IN, STOP);
         if let Err(error) = self.mux.epoll.ctl(ControlOperation::Add, stop.as_raw_fd(), watched) {
@@ -156,7 +157,7 @@ impl Backend {
         }
     }
 
-    /// True if the thread is to stop.
+    /// Returns true if the thread should stop.
     fn take_events(&mut self, events: &[EpollEvent]) -> bool {
         let mut stop = false;
         for event in events {
@@ -171,7 +172,7 @@ impl Backend {
         stop
     }
 
-    /// Moves what can be moved; true if there is more at once.
+    /// Moves packets and bytes as far as possible. Returns true if there are more at once.
     fn turn(&mut self) -> bool {
         if !self.announced() {
             return false;
@@ -183,7 +184,7 @@ impl Backend {
         more_rx || (more_tx && self.mux.takes_packets())
     }
 
-    /// Takes packets from the guest; true if it stopped before the queue was empty.
+    /// Takes packets from the guest. Returns true if it stopped before the queue was empty.
     fn drain_tx(&mut self) -> bool {
         for _ in 0..PACKETS_PER_TURN {
             if !self.mux.takes_packets() {
@@ -204,7 +205,7 @@ impl Backend {
         true
     }
 
-    /// Gives packets to the guest; true if there may be more, and buffers for it.
+    /// Gives packets to the guest. Returns true if there may be more, and buffers for them.
     fn fill_rx(&mut self) -> bool {
         for _ in 0..PACKETS_PER_TURN {
             if !self.mux.has_waiting() {
@@ -213,7 +214,7 @@ impl Backend {
             match self.rx.next() {
                 Next::Empty => return false,
                 Next::Malformed => {}
-                // No room for a byte: a connection could not go on with it.
+                // No room for a byte: a connection could make no progress with it.
                 Next::Chain(taken) if self.rx.buffer().bytes() <= HEADER_BYTES => {
                     self.faults.count();
                     self.rx.used(taken, 0);
@@ -230,7 +231,8 @@ impl Backend {
         true
     }
 
-    /// Whether the guest knows that its connections are gone; brings that forward.
+    /// Returns true if the guest knows that its connections are gone. If not, takes the next step of the
+    /// announcement.
     fn announced(&mut self) -> bool {
         let Ok(events) = &mut self.events else { return true };
         if self.announcement == Announcement::Owed {
@@ -250,7 +252,7 @@ impl Backend {
         self.announcement == Announcement::None
     }
 
-    /// Interrupts the driver for what was used, and logs once what it did wrong: a guest must not fill the log.
+    /// Interrupts the driver for used chains, and logs its faults once: a guest must not fill the log.
     fn notify(&mut self) {
         self.rx.notify(self.interrupt.as_ref());
         self.tx.notify(self.interrupt.as_ref());
@@ -262,10 +264,10 @@ impl Backend {
         }
     }
 
-    /// Lets go of everything that belongs to this activation.
+    /// Releases everything of this activation.
     fn park(mut self, stop: &Stop) -> Parked {
         for fd in self.queue_events.iter().map(AsRawFd::as_raw_fd).chain([stop.as_raw_fd()]) {
-            // Fails for what is not watched, which is as well.
+            // Fails harmlessly for descriptors not watched.
             let _absent = self.mux.epoll.ctl(ControlOperation::Delete, fd, EpollEvent::default());
         }
         self.mux.unwatch_listener();
@@ -278,7 +280,7 @@ impl Backend {
     }
 }
 
-/// The earlier of epoll's timeout and of what is due, in whole milliseconds.
+/// Returns the earlier of epoll's timeout and the due time, in whole milliseconds.
 fn earlier(timeout: i32, due: Option<Duration>) -> i32 {
     let Some(due) = due else { return timeout };
     let due = i32::try_from(due.as_millis()).unwrap_or(i32::MAX).saturating_add(1);
