@@ -1,4 +1,4 @@
-//! VMs that are saved, and others that go on from there.
+//! Saved VMs, and VMs restored from them.
 
 use std::os::unix::fs::FileExt as _;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::snapshot::{RestoreError, SaveError, Saved, State, VcpuSnapshot, VmSnapshot};
 use crate::userfault::Userfault;
 
-/// A file in memory that can be sealed.
+/// A sealable file in memory.
 fn memory_file() -> File {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     File::from(memfd_create(c"ram", flags).unwrap())
@@ -76,7 +76,8 @@ fn byte(vm: &Vm, at: u64) -> u8 {
     vm.memory.writable().read_obj(GuestAddress(at)).unwrap()
 }
 
-/// A guest that leaves 1 at [`RESULT`] and then waits until a byte behind it is not 0; then it adds to the first one and resets.
+/// A guest that leaves 1 at [`RESULT`] and waits until the byte after it is not 0. Then it adds to the first
+/// one and resets.
 ///
 /// `inc byte es:[0x3000]; l: cmp byte es:[0x3001], 0; je l; inc byte es:[0x3000]`, and [`RESET`].
 fn waiting(kvm: &Kvm) -> Vm {
@@ -93,7 +94,7 @@ fn waiting(kvm: &Kvm) -> Vm {
     vm
 }
 
-/// Lets such a guest, which waits, go on to its end.
+/// Lets such a waiting guest run to its end.
 fn ends_and_leaves_the_template_alone(vm: Vm, template: &Template) {
     let memory = vm.memory.clone();
     memory.writable().write_obj(1u8, GuestAddress(RESULT + 1)).unwrap();

@@ -14,7 +14,7 @@ use super::*;
 use crate::layout::PAGE_TABLES;
 
 const CODE: u64 = 0x1000;
-/// Where guests leave what they read.
+/// Address for the guests' results.
 const RESULT: u64 = 0x3000;
 /// `mov al, 0xfe; out 0x64, al`
 const RESET: [u8; 4] = [0xb0, 0xfe, 0xe6, 0x64];
@@ -90,7 +90,7 @@ fn long_mode_with(kvm: &Kvm, config: &VmConfig, code: &[u8]) -> Vm {
     .unwrap()
 }
 
-/// Runs to the end that the guest makes.
+/// Runs until the guest ends.
 fn run(vm: Vm) -> StopReport {
     vm.resume().unwrap();
     await_end(&vm);
@@ -140,7 +140,7 @@ fn a_triple_fault_is_reported_with_registers() {
 #[test]
 fn an_instruction_that_kvm_cannot_emulate_is_reported_with_its_bytes() {
     let Some(kvm) = kvm() else { return };
-    // paddb mm0, ds:[0], which KVM would have to emulate since there is no memory there.
+    // paddb mm0, ds:[0]. KVM would have to emulate it because there is no memory there.
     let report = run(real_mode(&kvm, &[0x0f, 0xfc, 0x06, 0x00, 0x00, 0xf4]));
     let StopReason::InternalError { suberror: 1, instruction } = report.reason else {
         panic!("{:?}", report.reason);
@@ -216,8 +216,8 @@ fn image_memory_can_be_read_and_a_write_ends_the_vm() {
 #[test]
 fn a_guest_reads_an_image_of_several_files_and_writes_to_none() {
     let Some(kvm) = kvm() else { return };
-    // mov rax, 4 GiB; mov bl, [rax]; mov rax, 4 GiB + 8192; mov bh, [rax]; mov rax, 4 GiB + 4096; mov cl, [rax];
-    // mov [rax], bl; hlt
+    // mov rax, 4 GiB; mov bl, [rax]; mov rax, 4 GiB + 8192; mov bh, [rax]; mov rax, 4 GiB + 4096; mov cl,
+    // [rax]; mov [rax], bl; hlt
     let code = [
         0x48, 0xb8, 0, 0, 0, 0, 1, 0, 0, 0, 0x8a, 0x18, 0x48, 0xb8, 0, 0x20, 0, 0, 1, 0, 0, 0, 0x8a, 0x38,
         0x48, 0xb8, 0, 0x10, 0, 0, 1, 0, 0, 0, 0x8a, 0x08, 0x88, 0x18, 0xf4,

@@ -1,4 +1,4 @@
-//! VMMs of an earlier build, which know images of one file alone, and nothing of file locks and groups.
+//! VMMs of an earlier build. They support only images of one file, and neither file locks nor groups.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;

@@ -1,4 +1,4 @@
-//! VMMs that do not come up.
+//! VMMs failing to start.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A driver for tests: lays a queue out in memory, offers chains and reads what came back.
+//! A driver for tests. It lays a queue out in memory, offers chains and reads the results.
 
 use std::io;
 use std::os::fd::AsRawFd as _;
@@ -21,14 +21,14 @@ pub(crate) const NEXT: u16 = 1;
 /// Bytes of memory in tests: rings below 0x10000, buffers above.
 pub(crate) const MEMORY: usize = 0x40_0000;
 
-/// Longest that a test waits for a worker, in milliseconds.
+/// Longest wait of a test for a worker, in milliseconds.
 const WAIT_MS: i32 = 20_000;
 
 pub(crate) fn memory() -> GuestMemory {
     GuestMemory::new(vec![GuestRegionMmap::from_range(GuestAddress(0), MEMORY, None).unwrap()]).unwrap()
 }
 
-/// Memory of two parts that follow one another: 0 to 0x2000, and up to 0x4000.
+/// Returns memory of two adjoining parts: 0 to 0x2000, and up to 0x4000.
 pub(crate) fn two_parts() -> Arc<MemoryMap> {
     let region = |base| GuestRegionMmap::from_range(GuestAddress(base), 0x2000, None).unwrap();
     GuestMemory::new(vec![region(0), region(0x2000)]).unwrap().writable()
@@ -47,12 +47,12 @@ pub(crate) fn run(map: &Arc<MemoryMap>, segments: &[(u64, u32)]) -> Segments {
 pub(crate) const IMAGE: u64 = 1 << 32;
 pub(crate) const IMAGE_BYTES: usize = 0x4000;
 
-/// The content of [`image`], which differs from place to place.
+/// Returns the content of [`image`]. It differs from place to place.
 pub(crate) fn image_content() -> Vec<u8> {
     (0..IMAGE_BYTES).map(|at| (at % 251) as u8).collect()
 }
 
-/// Adds an image to `memory` as a VM does: a file that is mapped to be read alone.
+/// Adds an image to `memory` as a VM does: a file mapped read-only.
 pub(crate) fn image(memory: &GuestMemory) {
     let file = tempfile::tempfile().unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, &image_content(), 0).unwrap();
@@ -80,12 +80,12 @@ impl Line {
         Arc::new(Line(EventFd::new(EFD_NONBLOCK).unwrap(), AtomicU32::new(0)))
     }
 
-    /// Waits on an event that something else writes.
+    /// Waits on an event written elsewhere.
     pub(crate) fn over(event: EventFd) -> Line {
         Line(event, AtomicU32::new(0))
     }
 
-    /// How often the device has said that its configuration changed.
+    /// Returns the number of configuration changes reported by the device.
     pub(crate) fn config_changes(&self) -> u32 {
         self.1.load(Ordering::SeqCst)
     }
@@ -107,13 +107,13 @@ impl Line {
 /// Held while a process is started.
 static STARTS: RwLock<()> = RwLock::new(());
 
-/// Starts a process, which has all descriptors of this one until it runs its program.
+/// Starts a process. It has all descriptors of this process until it runs its program.
 pub(crate) fn start(command: &mut Command) -> Child {
     let _starts = STARTS.write().unwrap();
     command.spawn().unwrap()
 }
 
-/// For tests that see whether a description is gone once it is closed: no process is started while this is held.
+/// For tests of a description's end after its close: no process is started while this is held.
 pub(crate) fn no_starts() -> RwLockReadGuard<'static, ()> {
     STARTS.read().unwrap()
 }
@@ -132,12 +132,12 @@ pub(crate) struct Driver {
 impl Driver {
     pub(crate) const SIZE: u16 = 64;
 
-    /// Queue number `index`, whose rings lie at a place of their own.
+    /// Queue number `index`, with its own place for the rings.
     pub(crate) fn new(memory: &GuestMemory, index: u64) -> Driver {
         Driver::at(memory, 0x1000 + 0x1000 * index)
     }
 
-    /// A queue whose rings lie at `base`.
+    /// Returns a queue with its rings at `base`.
     pub(crate) fn at(memory: &GuestMemory, base: u64) -> Driver {
         let state = QueueState {
             max_size: 256,
@@ -151,7 +151,7 @@ impl Driver {
         Driver { memory: memory.clone(), base, state, available: 0, free: 0, used: 0 }
     }
 
-    /// Clears the rings, as a driver does that sets them up anew.
+    /// Clears the rings, like a driver setting them up again.
     pub(crate) fn forget(&mut self) {
         self.write(self.base, &[0; 0x1000]);
     }
@@ -187,7 +187,7 @@ impl Driver {
         head
     }
 
-    /// Makes the chain that begins at `head` available.
+    /// Makes the chain starting at `head` available.
     pub(crate) fn offer(&mut self, head: u16) {
         let entry = self.base + 0x400 + 4 + 2 * u64::from(self.available % Self::SIZE);
         self.memory.writable().write_obj(head, GuestAddress(entry)).unwrap();
@@ -205,7 +205,7 @@ impl Driver {
         self.memory.writable().load(GuestAddress(self.base + 0x802), Ordering::Acquire).unwrap()
     }
 
-    /// Chains that came back since the last call: head and bytes written.
+    /// Returns the chains used since the last call: head and bytes written.
     pub(crate) fn take_used(&mut self) -> Vec<(u16, u32)> {
         let index = self.used_index();
         let mut all = Vec::new();
@@ -235,7 +235,7 @@ impl Driver {
         all
     }
 
-    /// Whether the device wants to hear of the chain that was offered last, with EVENT_IDX (virtio 1.2,
+    /// Returns true if the device wants to be notified of the last offered chain, with EVENT_IDX (virtio 1.2,
     /// section 2.7.10).
     pub(crate) fn wants_kick(&self) -> bool {
         fence(Ordering::SeqCst);
@@ -267,7 +267,7 @@ impl Driver {
     }
 }
 
-/// An activation of a device, and the events that kick its queues.
+/// An activation of a device, and the events for its queues' notifications.
 pub(crate) fn activation(
     memory: &GuestMemory,
     queues: Vec<Queue>,
@@ -285,7 +285,7 @@ pub(crate) fn activation(
     (activation, kicks)
 }
 
-/// Random entries for a table of [`Driver::SIZE`]: mostly plausible, so that parsers get far.
+/// Random entries for a table of [`Driver::SIZE`]: mostly plausible, so parsers get far.
 pub(crate) fn entries() -> impl proptest::strategy::Strategy<Value = Vec<(u64, u32, u16, u16)>> {
     use proptest::prelude::*;
     let address = prop_oneof![
@@ -299,7 +299,7 @@ pub(crate) fn entries() -> impl proptest::strategy::Strategy<Value = Vec<(u64, u
     proptest::collection::vec((address, length, flags, heads()), usize::from(Driver::SIZE))
 }
 
-/// A number of an entry: mostly one of the first, so that chains meet, now and then one beyond the table.
+/// A number of an entry: mostly one of the first, so chains meet, and now and then one beyond the table.
 pub(crate) fn heads() -> impl proptest::strategy::Strategy<Value = u16> {
     use proptest::prelude::*;
     prop_oneof![8 => 0u16..16, 1 => 0..Driver::SIZE + 2]

@@ -13,7 +13,7 @@ use super::blk::{Blk, FullDisks};
 use super::mmio::{MmioTransport, QueueEvents, RegisterPage, TransportSnapshot};
 use super::testing::{Driver, Line, WRITE, memory};
 
-/// Stands for KVM: remembers which event a notification goes to.
+/// Stands for KVM: records the event for each notification.
 #[derive(Clone, Default)]
 struct Kvm(Arc<Mutex<Vec<(u16, EventFd)>>>);
 
@@ -64,7 +64,7 @@ impl Slot {
         u32::from_le_bytes(data)
     }
 
-    /// Does what Linux does on probe, with all features that are offered.
+    /// Does the same as Linux on probe, with all offered features.
     fn probe(&mut self, driver: &Driver) {
         for status in [0, 1, 3] {
             self.set(0x70, status);
@@ -73,7 +73,7 @@ impl Slot {
             self.set(0x14, select);
             self.set(0x24, select);
             let offered = self.get(0x10);
-            // Without EVENT_IDX each completion interrupts, which the test waits for.
+            // Without EVENT_IDX each completion interrupts, and the test waits for the interrupt.
             self.set(0x20, if select == 0 { offered & !(1 << 29) } else { offered });
         }
         self.set(0x70, 11);

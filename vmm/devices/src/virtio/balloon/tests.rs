@@ -30,7 +30,7 @@ fn idle(memory: &GuestMemory, index: u64) -> Queue {
     Driver::new(memory, index).queue()
 }
 
-/// How many of the `pages` from [`PAGES`] on still have what was written there.
+/// Returns the number of the `pages` from [`PAGES`] on with their written content.
 fn kept(driver: &Driver, pages: u64) -> usize {
     (0..pages).filter(|page| driver.read::<1>(PAGES + page * u64::from(PAGE)) == [7]).count()
 }
@@ -115,7 +115,7 @@ fn one_report_gives_back_no_more_runs_than_the_bound() {
     let (mut balloon, mut driver) = balloon(&memory());
     let pages = u64::from(RUNS_MAX) + 3;
     fill(&driver, pages);
-    // One indirect table, which holds more than a queue.
+    // One indirect table with more entries than the queue.
     for page in 0..RUNS_MAX + 3 {
         let address = PAGES + u64::from(page) * u64::from(PAGE);
         let more = if page < RUNS_MAX + 2 { NEXT } else { 0 };
@@ -162,7 +162,7 @@ proptest! {
             driver.offer(*head);
         }
         balloon.notify(2);
-        // A guest that reports the pages of its own rings has lost them, and nobody else anything.
+        // A guest reporting the pages of its own rings loses them, and harms only itself.
         if table.iter().all(|entry| entry.0 >= 0x1_0000) {
             let valid = heads.iter().filter(|head| **head < Driver::SIZE).count();
             prop_assert_eq!(driver.take_used().len(), valid);

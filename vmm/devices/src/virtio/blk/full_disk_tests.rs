@@ -1,4 +1,4 @@
-//! A disk whose file lies on a file system that is full: a tmpfs of 16 KiB, in a mount namespace of a process of its own.
+//! A disk with its file on a full file system: a tmpfs of 16 KiB, in a mount namespace of its own process.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -20,7 +20,7 @@ const STATUS: u64 = 0x2_1000;
 /// Requests are numbered so: virtio 1.2, section 5.2.6.
 const OUT: u32 = 1;
 
-/// A file system that can be made larger, and goes with its process.
+/// An enlargeable file system. It ends with its process.
 struct SmallTmpfs {
     process: Child,
     orders: ChildStdin,
@@ -86,7 +86,7 @@ fn disk(file: File) -> Disk {
 }
 
 impl Disk {
-    /// Sends a write of 16 KiB, which is all that the file system holds.
+    /// Sends a write of 16 KiB, the whole room of the file system.
     fn write(&mut self, sector: u64) {
         self.driver.write(HEADER, &u64::from(OUT).to_le_bytes());
         self.driver.write(HEADER + 8, &sector.to_le_bytes());

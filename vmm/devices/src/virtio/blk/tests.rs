@@ -1,4 +1,4 @@
-//! The disk as a driver sees it, on a file of 64 KiB whose sectors are filled with their number.
+//! The disk as a driver sees it, on a file of 64 KiB. Each sector is filled with its number.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -335,7 +335,7 @@ fn a_restored_disk_goes_on_where_the_saved_one_stopped() {
     let queues = disk.blk.pause().unwrap();
     let state = disk.blk.save();
     assert!(disk.blk.pause().is_none());
-    // Offered while nobody looks, and never notified of.
+    // Offered while no thread looks, and without a notification.
     disk.header(0, 2);
     disk.driver.put(&[(HEADER, 16, 0), (DATA, 512, WRITE), (STATUS, 1, WRITE)]);
 
@@ -385,7 +385,7 @@ proptest! {
         while worker.batch(&mut thread, |_| {}) == Left::Work {}
         let valid = heads.iter().filter(|head| **head < Driver::SIZE).count();
         prop_assert_eq!(file.metadata().unwrap().len(), SECTORS * 512);
-        // A chain may write over the rings themselves; then nothing can be said of what came back.
+        // A chain may write over the rings themselves. Then the used entries are arbitrary.
         if table.iter().all(|entry| entry.0 >= 0x1_0000) {
             prop_assert_eq!(driver.take_used().len(), valid);
         }

@@ -1,4 +1,4 @@
-//! A disk whose requests have to wait for the node's own.
+//! A disk with requests waiting for the node's own disk.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -32,7 +32,7 @@ struct Disk {
     kicks: Vec<EventFd>,
 }
 
-/// A disk that nobody serves, each block of which begins with its number.
+/// An unserved disk. Each block begins with its number.
 fn disk() -> Disk {
     let mut file = tempfile::tempfile().unwrap();
     for number in 0..BLOCKS {
@@ -53,7 +53,7 @@ impl Disk {
         self.kicks = kicks;
     }
 
-    /// Has the kernel forget what it has of the file in memory.
+    /// Makes the kernel drop the file's cached content.
     fn forget(&self) {
         self.file.sync_all().unwrap();
         // SAFETY: a call with numbers alone.
@@ -61,7 +61,7 @@ impl Disk {
         assert_eq!(result, 0);
     }
 
-    /// Offers a request, whose data and status have a place of their own.
+    /// Offers a request with its own place for data and status.
     fn offer(&mut self, place: u64, kind: u32, block: u64) {
         let (header, data) = (HEADERS + place * 16, DATA + place * DATA_STRIDE);
         self.driver.write(header, &u64::from(kind).to_le_bytes());

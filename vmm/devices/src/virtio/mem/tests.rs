@@ -112,7 +112,7 @@ fn blocks_are_plugged_up_to_what_is_requested_and_the_vm_is_notified_once() {
     assert_eq!(bench.ask(PLUG, at(5), 1).0, ACK);
     assert!(bench.settled());
     assert_eq!((bench.handle.plugged_bytes(), bench.config(40)), (3 * BLOCK_BYTES, 3 * BLOCK_BYTES));
-    // Back and forth again wakes nobody.
+    // Going back and forth again wakes no thread.
     assert_eq!((bench.ask(UNPLUG, at(5), 1).0, bench.ask(PLUG, at(0), 1).0), (ACK, ACK));
     assert!(!bench.settled());
     bench.handle.request(3 * BLOCK_BYTES, 6 * BLOCK_BYTES);

@@ -1,4 +1,4 @@
-//! The transport as a driver sees it, with a device that records its calls.
+//! The transport as a driver sees it, with a device recording its calls.
 
 mod counts;
 mod events;

@@ -1,4 +1,4 @@
-//! Counts that a slot gives of its device, and of the requests that wait.
+//! A slot's counts of its device, and of waiting requests.
 
 use vm_memory::Bytes as _;
 
@@ -12,7 +12,7 @@ fn requests_that_are_not_answered_are_counted_while_the_device_runs() {
     slot.start();
     let memory = slot.recorder.seen.lock().unwrap().active.as_ref().unwrap().memory.clone();
     let queued = |available: u16, used: u16| {
-        // The second queue has requests; the first has room for what may come, which is no work.
+        // The second queue has requests. The first has empty buffers, and they are not work.
         for ring in [0x1400, 0x2400] {
             memory.writable().write_obj(available.to_le(), GuestAddress(ring + 2)).unwrap();
         }

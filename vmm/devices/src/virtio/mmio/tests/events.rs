@@ -1,4 +1,4 @@
-//! The events by which notifications reach a device.
+//! The events for notifications of a device.
 
 use super::{Recorder, plugged};
 

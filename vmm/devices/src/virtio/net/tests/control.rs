@@ -1,4 +1,4 @@
-//! The control queue: commands, their answers, and the filters that the tap is given.
+//! The control queue: commands, their answers, and the tap's filters.
 
 use proptest::prelude::*;
 use virtio_bindings::virtio_net as spec;
@@ -27,13 +27,13 @@ const OTHER: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const PROMISCUOUS: [u8; 3] = [0, 0, 1];
 const ALL_MULTICAST: [u8; 3] = [0, 1, 1];
 
-/// The command that sets a table.
+/// Returns the command for setting a table.
 fn table(unicast: &[[u8; 6]], groups: &[[u8; 6]]) -> Vec<u8> {
     let list = |list: &[[u8; 6]]| [&(list.len() as u32).to_le_bytes()[..], list.as_flattened()].concat();
     [vec![1, 0], list(unicast), list(groups)].concat()
 }
 
-/// The command that sets the interface's address.
+/// Returns the command for setting the interface's address.
 fn address(mac: [u8; 6]) -> Vec<u8> {
     [&[1, 1][..], &mac].concat()
 }
@@ -85,7 +85,7 @@ fn until_a_table_is_set_the_tap_is_left_alone() {
 fn the_tap_passes_the_table_the_own_address_and_broadcast() {
     let mut bench = bench(CONTROL);
     let command = table(&[OTHER], &[GROUP]);
-    // The pieces that a Linux driver sends, and others.
+    // A Linux driver's pieces, and others.
     assert_eq!(bench.pieces(&[&command[..2], &command[2..12], &command[12..]]), OK);
     assert_eq!(bench.settings.take(), [passing(&[MAC, OTHER, BROADCAST, GROUP])]);
     assert_eq!(bench.pieces(&[&command[..1], &command[1..5], &command[5..15], &command[15..]]), OK);
@@ -114,7 +114,7 @@ fn a_table_beyond_what_a_filter_holds_passes_every_frame() {
     assert_eq!(bench.settings.take(), [passing(&[MAC, BROADCAST, GROUP]), None]);
     assert_eq!(bench.command(&table(&[OTHER; 40], &[GROUP; 24])), OK);
     assert_eq!(bench.settings.take(), [passing(&[MAC, OTHER, BROADCAST, GROUP])]);
-    // As many as a chain can hold, in memory that says the same over and over.
+    // As many as a chain can hold, in memory with the same content over and over.
     let indirect = BUFFER + 0x1_0000;
     let count = 1020u32 * 0x1_0000 / 6;
     bench.control.write(BUFFER, &[&[1, 0][..], &count.to_le_bytes()].concat());
@@ -195,13 +195,13 @@ fn an_answer_is_written_where_the_chain_allows() {
         (written, bench.control.read::<2>(ACK))
     };
     bench.control.write(ACK, &[NONE; 2]);
-    // No place at all, a place that is no memory, and one in a chain that never ends.
+    // No place at all, a place outside memory, and one in an endless chain.
     bench.control.put(&[(BUFFER, 3, 0)]);
     bench.control.put(&[(BUFFER, 3, 0), (u64::MAX, 1, WRITE)]);
     bench.control.descriptor(bench.control.table(), 14, (ACK, 1, WRITE | NEXT, 14));
     bench.control.offer(14);
     assert_eq!(answers(&mut bench), (vec![0, 0, 0], [NONE; 2]));
-    // A command that lies nowhere, none at all, and one after its answer.
+    // A command outside memory, none at all, and one after its answer.
     bench.control.put(&[(u64::MAX, 3, 0), (ACK, 1, WRITE)]);
     bench.control.put(&[(ACK + 1, 1, WRITE)]);
     assert_eq!(answers(&mut bench), (vec![1, 1], [ERR; 2]));
@@ -276,7 +276,7 @@ fn a_command_is_answered_before_the_notification_ends_though_the_filter_has_to_w
         assert_eq!(shown, mac);
     }
     drop(others);
-    // The interface's thread sets what was wanted last, or is on its way there as it is stopped.
+    // The interface's thread sets the last wanted filter, or is about to as it is stopped.
     assert_eq!(net.pause().unwrap()[2].state().next_used, 6);
     let [rx, tx, control] = [0, 1, 2].map(|index| Driver::new(&memory, index));
     let queues = vec![rx.queue(), tx.queue(), control.queue()];
@@ -296,7 +296,7 @@ fn a_paused_interface_carries_out_no_command() {
     control.put(&[(BUFFER, 8, 0), (ACK, 1, WRITE)]);
     net.notify(2);
     assert!(control.take_used().is_empty());
-    // Nobody notifies of it again.
+    // There is no second notification of it.
     let line = Line::new();
     net.activate(activation(&memory, queues, &line, CONTROL).0).unwrap();
     assert_eq!(control.wait_used(&line, 1).len(), 1);

@@ -1,4 +1,4 @@
-//! Frames that lie over several chains, as a driver sees them while they are received.
+//! Frames over several chains, as a driver sees them while they are received.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,8 @@ const CHAIN_BYTES: u32 = 100;
 const FRAMES: u16 = 500;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Drivers take all chains of a frame as soon as they see the first one, and lose the frame if one is not there yet.
+/// Drivers take all chains of a frame as soon as they see the first one, and lose the frame if one is
+/// missing.
 #[test]
 fn a_frame_over_several_chains_is_seen_whole_or_not_at_all() {
     let (mut net, wire) = net();

@@ -30,13 +30,13 @@ const BUFFER: u64 = 0x2_0000;
 const PLAIN: u64 = 0;
 const MERGE: u64 = 1 << spec::VIRTIO_NET_F_MRG_RXBUF;
 
-/// Filters that the interface sets on its tap, in order.
+/// Filters set by the interface on its tap, in order.
 #[derive(Debug, Default)]
 struct Settings {
     filters: Mutex<Vec<Option<Filter>>>,
     /// A tap without filters.
     refuses: bool,
-    /// Locked while the kernel changes other networks, for which a filter waits.
+    /// Locked while the kernel changes other networks. A filter waits for them.
     others: Mutex<()>,
 }
 
@@ -53,7 +53,7 @@ impl TapSettings for Settings {
 }
 
 impl Settings {
-    /// Filters that were set since the last call.
+    /// Returns the filters set since the last call.
     fn take(&self) -> Vec<Option<Filter>> {
         std::mem::take(&mut self.filters.lock().unwrap())
     }
@@ -97,7 +97,7 @@ struct Bench {
     settings: Arc<Settings>,
 }
 
-/// A worker that the test drives itself.
+/// A worker driven by the test itself.
 fn bench(features: u64) -> Bench {
     bench_with(features, Settings::default())
 }
@@ -185,7 +185,7 @@ fn without_buffers_frames_wait_in_the_tap() {
 fn chains_held_ahead_are_available_again_after_a_pause() {
     let mut bench = bench(MERGE);
     bench.give(10, 200);
-    // A chain that makes no sense among them waits for its turn.
+    // A malformed chain among them waits for its turn.
     bench.rx.put(&[(BUFFER, 200, 0)]);
     bench.give(2, 200);
     bench.wire.send(300);
@@ -244,7 +244,7 @@ fn a_chain_that_was_held_is_not_received_into_once_its_memory_was_given_back() {
     let mut bench = bench(MERGE);
     let room = Arc::new(GuestRegionMmap::from_range(GuestAddress(IMAGE), 0x1000, None).unwrap());
     bench.memory.set_plugged(&room, &[(0, 0x1000)]).unwrap();
-    // The first is too short for any frame, so that the second is held as well.
+    // The first is too short for any frame, so the second is held as well.
     bench.rx.put(&[(BUFFER, 100, WRITE)]);
     bench.rx.put(&[(IMAGE, 0x1000, WRITE)]);
     bench.wire.send(60);
@@ -298,7 +298,7 @@ fn a_closed_tap_is_counted_and_does_not_spin() {
         bench.worker.transmit();
     }
     assert_eq!(bench.worker.drops.counts(0).dropped_sent, 1);
-    // A socket that is closed reads as a frame of no length, unlike a tap: dropped, never delivered.
+    // A closed socket reads as a frame of length 0, unlike a tap. It is dropped, never delivered.
     assert!(bench.rx.take_used().is_empty());
 }
 

@@ -1,4 +1,4 @@
-//! When a driver hears of what it has sent.
+//! Notifications of a driver about sent frames.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{BUFFER, MERGE, Settings, Wire, net_with};
 use crate::virtio::net::worker::NetWorker;
 use crate::virtio::testing::{Driver, Line, WRITE, activation, memory};
 
-/// A worker that the test drives itself, and the line that it raises.
+/// A worker driven by the test itself, and its interrupt line.
 struct Bench {
     worker: NetWorker,
     rx: Driver,
@@ -25,7 +25,7 @@ fn bench() -> Bench {
 }
 
 impl Bench {
-    /// Sends some frames of this length. Returns the interrupts that come of it.
+    /// Sends some frames of this length. Returns the number of resulting interrupts.
     fn send(&mut self, count: usize, bytes: u32) -> u64 {
         for _ in 0..count {
             self.tx.put(&[(BUFFER, bytes, 0)]);

@@ -10,7 +10,7 @@ use super::super::packet::{Op, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
 
 const PORTS: Ports = Ports { guest: 7, host: 80 };
 
-/// An event that may happen next.
+/// A possible next event.
 #[derive(Clone, Debug)]
 enum Step {
     GuestSends(u32),
@@ -56,7 +56,7 @@ impl Write for Pipe {
     }
 }
 
-/// Both sides and what they believe.
+/// Both sides and their views of the connection.
 struct World {
     connection: Connection,
     pipe: Pipe,

@@ -14,7 +14,7 @@ pub(super) const WRITE: u16 = 2;
 /// Entries of each queue.
 pub(super) const SIZE: u16 = 256;
 
-/// Guest memory that a queue's rings take.
+/// Guest memory for a queue's rings.
 pub(super) const RING_BYTES: u64 = 0x4000;
 
 const AVAILABLE: u64 = 0x1000;
@@ -63,7 +63,7 @@ impl DriverQueue {
         self.memory.writable().write_slice(&bytes, GuestAddress(self.base + u64::from(index) * 16)).unwrap();
     }
 
-    /// Offers the chain that starts at `head`.
+    /// Offers the chain starting at `head`.
     pub(super) fn offer(&mut self, head: u16) {
         let slot = u64::from(self.offered % SIZE);
         self.store(AVAILABLE + 4 + slot * 2, head);
@@ -71,12 +71,12 @@ impl DriverQueue {
         self.store(AVAILABLE + 2, self.offered);
     }
 
-    /// Writes an index that promises what is not there.
+    /// Writes an index beyond the offered chains.
     pub(super) fn offer_index(&mut self, index: u16) {
         self.store(AVAILABLE + 2, index);
     }
 
-    /// The next chain that the device has used: its head and the bytes written. Asks for an interrupt at
+    /// Returns the next chain used by the device: its head and the bytes written. Asks for an interrupt at
     /// the one after it.
     pub(super) fn take_used(&mut self) -> Option<(u16, u32)> {
         // used_event, at the end of the available ring.

@@ -20,7 +20,7 @@ use crate::virtio::{Activation, GuestMemory, Interrupt, VirtioDevice};
 pub(super) const CID: u32 = 3;
 pub(super) const CREDIT: u32 = 64 * 1024;
 
-/// Ports that the guest may dial.
+/// Ports open to the guest.
 pub(super) const HOST_PORTS: [u32; 5] = [6, 79, 80, 1025, 9001];
 /// The port for programs of containers.
 pub(super) const PROGRAM_PORT: u32 = 1026;
@@ -33,10 +33,10 @@ const TX_BUFFER_BYTES: u64 = 0x1_1000;
 const TX_SLOTS: u16 = SIZE / 2;
 pub(super) const MEMORY_BYTES: usize = 0x100_0000;
 
-/// Ends a test that waits for what never comes.
+/// Ends a test waiting in vain.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Counts interrupts, so that a test can wait for one.
+/// Counts interrupts, so a test can wait for one.
 #[derive(Debug, Default)]
 pub(super) struct Interrupts {
     count: Mutex<u64>,
@@ -62,8 +62,8 @@ pub(super) struct Guest {
     pub(super) queues: [DriverQueue; 3],
     pub(super) interrupts: Arc<Interrupts>,
     pub(super) kicks: [EventFd; 3],
-    /// Ports and numbers of streams that the guest opened and the host has yet to accept. The guest may dial [`HOST_PORTS`], of
-    /// which those from 9000 on are refused in the end.
+    /// Ports and numbers of the guest's streams not yet accepted by the host. The guest may dial
+    /// [`HOST_PORTS`], but those from 9000 on are refused in the end.
     pub(super) announced: Announced,
     features: u64,
     tx_free: Vec<u16>,
@@ -71,7 +71,7 @@ pub(super) struct Guest {
 }
 
 impl Guest {
-    /// A guest whose driver has not started.
+    /// A guest before its driver's start.
     pub(super) fn asleep(features: u64) -> Guest {
         let ram = GuestRegionMmap::from_range(GuestAddress(0), MEMORY_BYTES, None).unwrap();
         let memory = GuestMemory::new(vec![ram]).unwrap();
@@ -99,7 +99,7 @@ impl Guest {
         guest
     }
 
-    /// A guest whose driver has started, with all its rx buffers given, and eight event buffers.
+    /// A guest with a started driver, all its rx buffers given, and eight event buffers.
     pub(super) fn awake() -> Guest {
         let mut guest = Guest::asleep(1 << 29);
         guest.give_rx(0..SIZE);
@@ -157,7 +157,7 @@ impl Guest {
         }
     }
 
-    /// A tx slot, whose header is at the address; its descriptors are `2 * slot` and the next.
+    /// Returns a tx slot and the address of its header; its descriptors are `2 * slot` and the next.
     pub(super) fn tx_slot(&mut self) -> (u16, u64) {
         let slot = self.wait_for("a tx slot", |guest| {
             while let Some((head, _)) = guest.queues[1].take_used() {
@@ -182,14 +182,15 @@ impl Guest {
         self.kick(1);
     }
 
-    /// The packet in the next used rx buffer, if there is one, which goes back at once.
+    /// Returns the packet in the next used rx buffer, if there is one. The buffer goes back at once.
     pub(super) fn try_receive(&mut self) -> Option<(Header, Vec<u8>)> {
         let packet = self.peek_receive()?;
         self.give_rx(packet.2..packet.2 + 1);
         Some((packet.0, packet.1))
     }
 
-    /// The packet in the next used rx buffer, which stays with the guest, and the buffer's index.
+    /// Returns the packet in the next used rx buffer, and the buffer's index. The buffer stays with the
+    /// guest.
     pub(super) fn peek_receive(&mut self) -> Option<(Header, Vec<u8>, u16)> {
         let (index, length) = self.queues[0].take_used()?;
         let mut bytes = vec![0; length as usize];
@@ -204,7 +205,7 @@ impl Guest {
         self.wait_for("a packet", Guest::try_receive)
     }
 
-    /// The next packet, which must be this control packet.
+    /// Receives the next packet. It must be this control packet.
     pub(super) fn receive_op(&mut self, op: Op) -> Header {
         let (header, payload) = self.receive();
         assert_eq!(Op::from_wire(header.op), Some(op), "{header:?}");
@@ -236,7 +237,7 @@ impl Guest {
         stream
     }
 
-    /// An open connection: the host program's stream, and a header for what the guest sends on it.
+    /// An open connection: the host program's stream, and a header for the guest's packets.
     pub(super) fn connect(&mut self, port: u32) -> (UnixStream, Header) {
         let mut stream = self.dial(port);
         let request = self.receive_op(Op::Request);
@@ -247,7 +248,7 @@ impl Guest {
         (stream, answer)
     }
 
-    /// A connection that the guest opened: its number, and a header for what the guest sends on it.
+    /// A connection opened by the guest: its number, and a header for the guest's packets.
     pub(super) fn open_from_guest(&mut self, guest_port: u32, host_port: u32) -> (u64, Header) {
         let request = packet(Op::Request, guest_port, host_port);
         self.send(request, &[]);
@@ -257,7 +258,7 @@ impl Guest {
         (number, request)
     }
 
-    /// An open connection that the guest opened and the host accepted.
+    /// A connection opened by the guest and accepted by the host.
     pub(super) fn connect_from_guest(&mut self, guest_port: u32, host_port: u32) -> (UnixStream, Header) {
         let (number, request) = self.open_from_guest(guest_port, host_port);
         (self.accept(number), request)
@@ -305,7 +306,7 @@ pub(super) fn with_op(header: Header, op: Op) -> Header {
     Header { op: op.to_wire(), ..header }
 }
 
-/// `header` as a packet that carries `length` bytes.
+/// Returns `header` as a packet with `length` bytes.
 pub(super) fn data(header: Header, length: usize) -> Header {
     Header { len: length as u32, ..with_op(header, Op::Data) }
 }
@@ -320,7 +321,7 @@ pub(super) fn read_line(stream: &mut UnixStream) -> String {
     String::from_utf8(line).unwrap()
 }
 
-/// Bytes that differ from place to place, so that a gap or a swap is seen.
+/// Bytes differing from place to place, to detect a gap or a swap.
 pub(super) fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8 ^ (at / 251) as u8).collect()
 }

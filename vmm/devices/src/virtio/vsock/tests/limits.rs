@@ -32,7 +32,7 @@ fn a_host_that_does_not_read_holds_up_its_own_connection_only() {
 fn a_guest_that_oversteps_its_credit_is_reset() {
     let mut guest = Guest::awake();
     let (_slow, header) = guest.connect(1);
-    // What the socket takes is credited again; beyond that and the buffer there is no room.
+    // Bytes taken by the socket are credited again; beyond that and the buffer there is no room.
     let piece = pattern(64_000);
     for _ in 0..20 {
         guest.send(data(header, piece.len()), &piece);
@@ -106,7 +106,7 @@ fn one_connection_too_many_is_refused() {
     let open: Vec<_> = (0..CONNECTIONS_MAX as u32).map(|port| guest.connect(port)).collect();
     guest.send(packet(Op::Request, 5000, 80), &[]);
     guest.receive_op(Op::Reset);
-    // One that ends makes room for one more.
+    // An ended connection makes room for one more.
     guest.send(with_op(open[0].1, Op::Reset), &[]);
     guest.send(packet(Op::Request, 5000, 80), &[]);
     guest.receive_op(Op::Response);
@@ -157,7 +157,7 @@ fn programs_that_dial_without_end_leave_the_agent_its_ports() {
 fn a_guest_that_opens_and_resets_without_end_is_slowed_down() {
     let mut guest = Guest::awake();
     let mut refused = 0;
-    // More than it may dial in a row: what goes by meanwhile adds a few.
+    // More dials than allowed in a row. The time passing meanwhile adds a few.
     for port in 0..2000 {
         guest.send(packet(Op::Request, port, 80), &[]);
         let answer = guest.receive().0;

@@ -1,4 +1,4 @@
-//! Guests that break the rules. The device counts, answers where there is an answer, and goes on.
+//! Guests breaking the rules. The device counts, answers if an answer is possible, and goes on.
 
 use proptest::prelude::*;
 use vm_memory::{Bytes, GuestAddress};
@@ -194,7 +194,7 @@ fn credit_that_cannot_be_stalls_the_guest_alone() {
     still_works(&mut guest);
 }
 
-/// Packets of one connection that make sense about as often as not.
+/// Packets of one connection, valid about as often as not.
 fn any_packet() -> impl Strategy<Value = (Header, usize)> {
     let numbers = prop_oneof![Just(0), 1_u32..5000, any::<u32>()];
     let credit = (numbers.clone(), numbers.clone());

@@ -1,4 +1,4 @@
-//! Connections that keep the rules: opening, bytes, halves that end, credit.
+//! Connections within the rules: opening, bytes, ended halves, credit.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -212,7 +212,7 @@ fn a_host_program_that_hangs_up_ends_both_halves_after_its_last_byte() {
     }
     assert_eq!(received, bytes);
     guest.send(with_op(header, Op::Reset), &[]);
-    // The ports are free: what comes for them now is a stray.
+    // The ports are free, so a packet for them is now a stray.
     guest.send(data(header, 1), b"x");
     guest.receive_op(Op::Reset);
 }

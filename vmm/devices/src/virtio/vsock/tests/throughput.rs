@@ -12,7 +12,7 @@ use crate::virtio::VirtioDevice as _;
 const TOTAL: usize = 64 << 20;
 const PIECE: usize = 64 << 10;
 
-/// The stream that `seed` names, piece by piece.
+/// Returns a piece of the stream for `seed`.
 fn piece(seed: u64, number: usize) -> Vec<u8> {
     let mut state = seed.wrapping_add(number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(PIECE);
