@@ -9,7 +9,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 
-/// Time a VMM may leave its queue of diallers full.
+/// Longest time a VMM may leave its queue of diallers full.
 const QUEUED_WITHIN: Duration = Duration::from_secs(20);
 
 /// Pause between two attempts.

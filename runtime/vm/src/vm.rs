@@ -35,7 +35,7 @@ use crate::spawn::{self, CONTROL_SOCKET, Spawn, VSOCK_SOCKET};
 /// The guest's context id. Each VMM has its own user-space vsock, so all guests can share one id.
 const GUEST_CID: u32 = 3;
 
-/// Timeout of a VMM's requested end; a stop takes milliseconds.
+/// Timeout for a VMM to end after a shutdown request; a stop takes milliseconds.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
 
 /// A VMM and its VM. Cheap to clone; dropping all clones leaves the VMM running.

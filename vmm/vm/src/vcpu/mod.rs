@@ -29,7 +29,7 @@ use crate::snapshot::{VcpuSnapshot, VcpuSnapshotError};
 
 use exit::Next;
 
-/// The end of the VM by a vCPU.
+/// A vCPU's report of the VM's end.
 #[derive(Debug)]
 pub(crate) struct VcpuEnd {
     pub(crate) reason: StopReason,
