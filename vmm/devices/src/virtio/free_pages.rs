@@ -27,7 +27,7 @@ use super::chain::Segment;
 const PAGE: usize = 4096;
 
 /// The host's large pages, in bytes. Advice splits a region of RAM at most at their borders, so the host
-/// keeps at most as many parts of a VM's memory as it has large pages.
+/// keeps at most as many parts of a VM's memory as that memory has large pages.
 const LARGE_PAGE: usize = 2 << 20;
 
 /// Gives the memory behind these runs back to the host, as far as they are whole pages open to device writes.

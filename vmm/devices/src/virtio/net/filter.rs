@@ -1,7 +1,7 @@
 //! The tap's filter. It follows the driver's settings: the frames it drops wake neither the VMM nor the
 //! guest.
 //!
-//! The kernel sets a filter under the lock for every network change on the node. So the guest has an
+//! The kernel sets a filter under a lock taken for every network change on the node. So the guest has an
 //! allowance of changes. When it is used up, the tap lets every frame pass, and each arriving frame is an
 //! occasion to check for a new change in the allowance.
 

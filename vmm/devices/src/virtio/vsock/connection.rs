@@ -32,7 +32,7 @@ use super::packet::{Op, SHUTDOWN_RECEIVE, SHUTDOWN_SEND};
 /// Bytes from the guest kept by one connection for a slow host program. The guest reads it as `buf_alloc`.
 pub(super) const BUFFER_BYTES: u32 = 256 * 1024;
 
-/// Delivered bytes not yet reported to the guest before a CREDIT_UPDATE is owed. A quarter of the buffer: the
+/// A CREDIT_UPDATE is owed from this many delivered but unreported bytes on. A quarter of the buffer: the
 /// guest never waits with less than three quarters of its credit.
 const UNREPORTED_BYTES: u32 = BUFFER_BYTES / 4;
 
