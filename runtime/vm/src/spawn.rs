@@ -1,5 +1,5 @@
-//! Starts a VMM's process with its control socket as standard input. A program needs unsafe code to take over a
-//! descriptor of any other number.
+//! Starts a VMM's process with its control socket as standard input. Taking over a descriptor with any other
+//! number needs unsafe code.
 
 use std::fs::File;
 use std::io::Write;

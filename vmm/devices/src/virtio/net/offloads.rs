@@ -97,7 +97,7 @@ mod tests {
         let mut flip = |number: u32, now| {
             offloads.set(&settings, tap.as_fd(), if number.is_multiple_of(2) { CSUM } else { 0 }, now).is_ok()
         };
-        // The one that is set already is always right.
+        // Offloads already set always succeed.
         let refused = (0..1000).filter(|number| !flip(*number, now)).count();
         assert_eq!(refused, (1000 - CHANGES_IN_A_ROW as usize) / 2);
         // The last change was to none.
