@@ -13,7 +13,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/erofs/", "what is wrong with an entry of a layer: stands after `entry`, which has a row"),
     ("runtime/guest/src/error.rs the request of", "a fault of ours, which nothing outside can cause"),
     ("runtime/pod/src/backend/disks.rs cannot open", "the cause follows"),
-    ("runtime/podvisor/src/show/out.rs nobody reads", "ends a command, which prints nothing then"),
+    ("runtime/podvisor/src/show/out.rs the reader has closed", "ends a command, which prints nothing then"),
     (
         "runtime/spec/src/exit_reason.rs",
         "a reason of another runtime, which a command takes for none of ours",

@@ -133,5 +133,5 @@ async fn a_configuration_that_cannot_be_is_refused() {
     let mut config = Node::new().config();
     config.directory = format!("/{}", "d".repeat(100)).into();
     let refused = crate::run(config, std::future::pending()).await.unwrap_err().to_string();
-    assert!(refused.contains("longer than the 107 bytes"), "{refused}");
+    assert!(refused.contains("longer than a socket's path may be (107 bytes)"), "{refused}");
 }

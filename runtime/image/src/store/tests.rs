@@ -299,7 +299,7 @@ fn a_layer_that_comes_again_keeps_the_contents_that_images_name() {
     publish(&store, &id('1'), 4096, 7).unwrap();
     assert_eq!(inode(), before);
     let error = publish(&store, &id('1'), 4096, 8).unwrap_err();
-    assert!(crate::error::chain(&error).contains("remove the images that have the layer"), "{error}");
+    assert!(crate::error::chain(&error).contains("remove the images with this layer"), "{error}");
     store.remove(&id('a')).unwrap();
     publish(&store, &id('1'), 4096, 8).unwrap();
 }

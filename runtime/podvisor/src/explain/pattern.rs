@@ -49,7 +49,7 @@ mod tests {
         let found = |error, line| place(error, &plain(line));
         assert_eq!(
             found("cannot open …: it is gone", "x: cannot open /a: it is  gone"),
-            Some((3, Reverse(22)))
+            Some((3, Reverse(24)))
         );
         assert_eq!(found("cannot open …: it is gone", ": it is gone; cannot open /a"), None);
         assert_eq!(
