@@ -1,11 +1,11 @@
-//! The daemon's own service for images on the wire, beside CRI on the same socket: pulls and imports with their
-//! progress. CRI has neither. Generated from `proto/images.proto`. No logic lives here; `runtime/cri` serves it,
-//! and the command line calls it.
+//! The daemon's own service for images on the wire, beside CRI on the same socket: pulls and imports with
+//! their progress. CRI has neither. Generated from `proto/images.proto`. No logic lives here: `runtime/cri`
+//! serves it, and the command line calls it.
 
 #![forbid(unsafe_code)]
 
-/// The first version of the service. Fields are added and never renumbered: a command may be older or newer than
-/// its daemon.
+/// The first version of the service. Fields are added and never renumbered: a command may be older or newer
+/// than its daemon.
 pub mod v1 {
     #![allow(
         missing_docs,

@@ -1,5 +1,5 @@
-//! `podvisor explain`: finds an error's text on the page of known errors, and prints its meaning and the remedy. The page is part of
-//! the program, so no daemon, node or network is needed.
+//! `podvisor explain`: finds an error's text on the page of known errors, and prints its meaning and the
+//! remedy. The page is part of the program, so no daemon, node or network is needed.
 //!
 //! `page` reads the page's tables, `pattern` compares a text with a quoted error.
 
@@ -27,7 +27,8 @@ const FOUND_MAX: usize = 10;
 /// Arguments of `podvisor explain`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// An error, or a line of a log or an event with one. Without it, standard input is searched line by line.
+    /// An error, or a line of a log or an event with one. Without it, standard input is searched line by
+    /// line.
     text: Vec<String>,
 }
 

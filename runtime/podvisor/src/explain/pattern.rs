@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 /// An error with fewer fixed bytes fits too many texts.
 const FIXED_BYTES_MIN: usize = 10;
 
-/// Where in a text an error is, then how much of it is fixed: the earliest comes first, and of those the longest.
+/// Where in a text an error is, then how much of it is fixed: the earliest comes first, and of those the
+/// longest.
 pub(super) type Place = (usize, Reverse<usize>);
 
 /// Returns the place of an error in a line made [`plain`].
