@@ -127,7 +127,7 @@ async fn accept(listener: TcpListener, exposition: Exposition) {
                 });
             }
             Err(error) => {
-                warn!(%error, "a client of the figures cannot be accepted");
+                warn!(%error, "a client of the metrics cannot be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -148,7 +148,7 @@ async fn converse(connection: TcpStream, exposition: &Exposition) {
 
 async fn answer(request: &Request<Incoming>, exposition: &Exposition) -> Response<String> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "figures are read by GET\n");
+        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "metrics are read by GET\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return response;
     }
