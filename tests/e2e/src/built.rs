@@ -1,4 +1,4 @@
-//! Where the programs and files lie that the tests run: `make` builds them, `make test` names their directories.
+//! Paths of the tested programs and files: `make` builds them, `make test` names their directories.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 const BIN_VARIABLE: &str = "PODVISOR_E2E_BIN";
 /// Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`.
 const GUEST_IMAGE_VARIABLE: &str = "PODVISOR_E2E_GUEST_IMAGE";
-/// Directory of all that, as the release before this one has it.
+/// Directory of the same files from the previous release.
 const PREVIOUS_VARIABLE: &str = "PODVISOR_E2E_PREVIOUS";
 
 /// Places of the built programs and files, as the environment or the arguments of a program name them.
@@ -21,7 +21,8 @@ pub struct Built {
 }
 
 impl Built {
-    /// The directories that the environment names. Where a name is missing there are none, and a line on stderr says so.
+    /// Returns the directories of the environment. If a name is missing, there are none, and a line on stderr
+    /// says so.
     pub fn of_environment() -> Option<Built> {
         match (std::env::var_os(BIN_VARIABLE), std::env::var_os(GUEST_IMAGE_VARIABLE)) {
             (Some(bin), Some(guest_image)) => {
@@ -41,12 +42,13 @@ impl Built {
         std::env::var_os(BIN_VARIABLE).is_some()
     }
 
-    /// Whether these are of the release before this one, which does not know all that a configuration may say.
+    /// Returns true for the previous release. It does not know all of today's configuration keys.
     pub fn is_previous(&self) -> bool {
         std::env::var_os(PREVIOUS_VARIABLE).is_some_and(|dir| self.bin == dir)
     }
 
-    /// The release before this one. Where the environment does not name its directory there is none, and a line on stderr says so.
+    /// The release before this one. Where the environment does not name its directory there is none, and a
+    /// line on stderr says so.
     pub fn previous_of_environment() -> Option<Built> {
         let Some(dir) = std::env::var_os(PREVIOUS_VARIABLE).filter(|dir| !dir.is_empty()) else {
             eprintln!("skipped: {PREVIOUS_VARIABLE} is not set; `make test` sets it");

@@ -1,6 +1,5 @@
-//! The rules by which the kubelet's client judges answers (cri-client `utils.go` and `remote_*.go`), applied
-//! to every answer that a test gets, whatever the test is about; and the rules of the API that the client
-//! relies on. An answer that breaks one fails the test.
+//! The rules of the kubelet's client for answers (cri-client `utils.go` and `remote_*.go`), applied to every
+//! answer in every test; and rules of the API assumed by the client. If an answer breaks one, the test fails.
 //!
 //! [`Runtime`] and [`Images`] are the generated clients with these calls checked; all others go through.
 
@@ -46,9 +45,9 @@ impl DerefMut for Images {
     }
 }
 
-/// An answer that has rules to keep.
+/// An answer with rules.
 trait Answer: std::fmt::Debug {
-    /// The first rule that the answer breaks.
+    /// The first broken rule of the answer.
     fn broken(&self) -> Option<&'static str>;
 }
 
@@ -99,7 +98,7 @@ checked! { Images:
     image_fs_info(ImageFsInfoRequest) -> ImageFsInfoResponse;
 }
 
-/// The first rule that does not hold.
+/// The first broken rule.
 fn first_broken(rules: &[(bool, &'static str)]) -> Option<&'static str> {
     rules.iter().find(|(holds, _)| !holds).map(|(_, rule)| *rule)
 }
@@ -187,7 +186,7 @@ fn container(status: &ContainerStatus) -> Option<&'static str> {
     let (started, ended) = match status.state() {
         ContainerState::ContainerCreated => (false, false),
         ContainerState::ContainerRunning => (true, false),
-        // One that could not be started never was.
+        // A container after a failed start never started.
         ContainerState::ContainerExited => (status.started_at > 0, true),
         ContainerState::ContainerUnknown => (status.started_at > 0, status.finished_at > 0),
     };

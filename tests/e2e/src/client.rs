@@ -1,4 +1,4 @@
-//! A CRI client: the calls that tests make, without the wrapping of requests.
+//! A CRI client: the calls of the tests, without the wrapping of requests.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,18 +18,18 @@ use crate::wait::{WITHIN, until_seen, within};
 /// Longest message in either direction, bytes.
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
 
-/// How long a container may take to end before the test has failed. Only a hang takes that long: emulated
-/// nodes are slow, and not equally so.
+/// Longest time for a container to end before the test fails. Only a hang takes so long: emulated nodes are
+/// slow, and some slower than others.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// Both services of one daemon. Every answer is held against the API's rules; see [`crate::checked`].
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The connection, for services that have no client here.
+    /// The connection, for services without a client here.
     pub channel: Channel,
-    /// The runtime's calls that have no method here.
+    /// The runtime's calls without a method here.
     pub runtime: Runtime,
-    /// The images' calls that have no method here.
+    /// The images' calls without a method here.
     pub images: Images,
 }
 
@@ -64,7 +64,7 @@ impl Client {
         Ok(self.images.pull_image(request).await?.into_inner().image_ref)
     }
 
-    /// ImageFsInfo: the bytes that images take, and their directory.
+    /// ImageFsInfo: the bytes of all images, and their directory.
     pub async fn image_usage(&mut self) -> Result<(u64, PathBuf), Status> {
         let info = self.images.image_fs_info(v1::ImageFsInfoRequest {}).await?.into_inner();
         let found = info.image_filesystems.into_iter().next().expect("a file system of images");
@@ -117,8 +117,8 @@ impl Client {
         Ok((answer.status.expect("a status in the answer"), info))
     }
 
-    /// The verbose `info` of PodSandboxStatus, once there is something at this JSON pointer. The daemon
-    /// leaves out what it has not found yet after its start, and what a VM does not answer in a moment.
+    /// The verbose `info` of PodSandboxStatus, as soon as there is something at this JSON pointer. The daemon
+    /// leaves out values not found yet after its start, and values of a slow VM.
     ///
     /// # Panics
     /// When there goes on to be nothing.

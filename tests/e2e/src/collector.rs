@@ -1,4 +1,5 @@
-//! A collector of OpenTelemetry's, as far as spans go: takes them by OTLP over gRPC, and keeps them for a test to look at.
+//! A collector of OpenTelemetry's, as far as spans go: takes them by OTLP over gRPC, and keeps them for a
+//! test to look at.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -41,7 +42,7 @@ pub struct Collected {
     pub failure: Option<String>,
 }
 
-/// A collector that runs.
+/// A running collector.
 #[derive(Clone, Debug)]
 pub struct Collector {
     /// Where it listens.
@@ -71,14 +72,14 @@ impl Collector {
         Ok(collector)
     }
 
-    /// The spans that have come.
+    /// The received spans.
     #[must_use]
     pub fn spans(&self) -> Vec<Collected> {
         self.spans.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for the server's span of this method in this trace, and gives it with all that has come of the trace. Steps end before
-    /// their call does, and come no later.
+    /// Waits for the server's span of this method in this trace, and returns it with all received spans of
+    /// the trace. Steps end before their call does, so none comes later.
     ///
     /// # Panics
     /// When it does not come.

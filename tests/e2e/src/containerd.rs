@@ -1,4 +1,4 @@
-//! containerd as the node's other runtime, in a directory of its own: Debian's, or one that is given.
+//! containerd as the node's other runtime, in its own directory: Debian's, or a given one.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::wait::{WITHIN, within};
 /// Debian's program.
 const PROGRAM: &str = "containerd";
 
-/// A running containerd, whose pods outlive it.
+/// A running containerd. Its pods outlive it.
 #[derive(Debug)]
 pub struct Containerd {
     child: Child,
@@ -33,7 +33,8 @@ impl Containerd {
         Containerd::start_program(Path::new(PROGRAM), dir, network, registry).await
     }
 
-    /// Starts this one, as [`start`](Self::start) does Debian's. Its shim and its runc are beside it, or in PATH.
+    /// Starts this one, as [`start`](Self::start) does Debian's. Its shim and its runc are beside it, or in
+    /// PATH.
     ///
     /// # Errors
     /// When it does not listen in time; the error has its log.
@@ -44,7 +45,7 @@ impl Containerd {
         registry: &Registry,
     ) -> anyhow::Result<Containerd> {
         let (layers, mut config) = tests_registry::busybox_image()?;
-        // What holds a pod's namespaces has nothing to do but to be there.
+        // The process holding a pod's namespaces only sleeps.
         config["Cmd"] = serde_json::json!(["/bin/sleep", "1000000"]);
         registry
             .push_image("podvisor/pause", "1", layers, config)
@@ -99,7 +100,8 @@ fn log(dir: &Path) -> String {
     std::fs::read_to_string(dir.join("log")).unwrap_or_default()
 }
 
-/// Names what containerd unpacks images with: overlayfs as everywhere, but on an overlay no other can be.
+/// Returns the snapshotter for containerd's images: overlayfs as everywhere, but on an overlay it is the only
+/// possible one.
 fn snapshotter(dir: &Path) -> nix::Result<&'static str> {
     let on_overlay = statfs(dir)?.filesystem_type() == OVERLAYFS_SUPER_MAGIC;
     Ok(if on_overlay { "native" } else { "overlayfs" })
@@ -113,7 +115,7 @@ async fn major_version(program: &Path) -> anyhow::Result<u32> {
     said.split_whitespace().find_map(number).with_context(|| format!("no version in {said:?}"))
 }
 
-/// The configuration. What containerd 2 has by default, and a node therefore, the older one has as well.
+/// The configuration. The older containerd gets the defaults of containerd 2, because nodes have those.
 fn text(major: u32, dir: &Path, network: &Network, registry: &str) -> nix::Result<String> {
     let snapshotter = snapshotter(dir)?;
     let conf_dir = &network.conf_dir;

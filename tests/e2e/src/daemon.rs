@@ -27,7 +27,7 @@ const LOG_FILTER: &str =
 /// How the VMs of the suite's pods are started: `template` or `spare`; booted without it.
 const ORIGIN_VARIABLE: &str = "PODVISOR_E2E_ORIGIN";
 
-/// Longest wait for what pods start from, before a test begins without: some tests leave no disk for it.
+/// Longest wait for templates and pools. Then a test begins without them: some tests leave no disk for them.
 const ORIGIN_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A running daemon.
@@ -38,7 +38,7 @@ pub struct Daemon {
     program: Program,
 }
 
-/// A daemon that can be started again and again.
+/// A restartable daemon.
 #[derive(Debug)]
 struct Program {
     binary: PathBuf,
@@ -57,7 +57,7 @@ impl Daemon {
         Daemon::start_program(built, dir, network, None).await
     }
 
-    /// Starts the daemon that has fail points, as [`start`](Self::start) does the other.
+    /// Starts the daemon with fail points, otherwise like [`start`](Self::start).
     ///
     /// # Errors
     /// When it does not serve in time; the error has its log.
@@ -92,7 +92,7 @@ impl Daemon {
         self.program.fail_points.as_ref().expect("a daemon with fail points")
     }
 
-    /// Waits for the daemon's end, which something else brings about.
+    /// Waits for the daemon's end. Something else causes it.
     ///
     /// # Errors
     /// When it does not end in time.
@@ -145,7 +145,7 @@ impl Daemon {
         has_templates(&std::fs::read_to_string(self.config()).expect("the daemon's configuration"))
     }
 
-    /// Inode numbers of the network namespaces that the daemon holds: those that wait for pods. A pod's own is held by a mount.
+    /// Inode numbers of the daemon's network namespaces in the pool. A mount holds a pod's own namespace.
     ///
     /// # Errors
     /// The daemon's descriptors cannot be listed.
@@ -178,7 +178,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Stops the daemon and starts that of other binaries over its state, in the same directory and network.
+    /// Stops the daemon and starts the one of other binaries over its state, in the same directory and
+    /// network.
     ///
     /// # Errors
     /// When it does not end or does not serve again in time.
@@ -210,7 +211,7 @@ impl Daemon {
 }
 
 impl Program {
-    /// Directory of programs that the daemon finds before those of the node.
+    /// Directory of programs with precedence over the node's.
     fn programs(&self) -> PathBuf {
         self.config.with_file_name("programs")
     }
@@ -223,7 +224,8 @@ impl Program {
         let usual = std::env::var_os("PATH").unwrap_or_default();
         let programs = std::iter::once(self.programs()).chain(std::env::split_paths(&usual));
         command.env("PATH", std::env::join_paths(programs)?);
-        // A configuration that says how to log has its way, which the variable would override. A release before knows the variable alone.
+        // The variable would override the configuration's own log level. An earlier release only knows the
+        // variable.
         if std::fs::read_to_string(&self.config)?.contains("[log]") {
             command.env_remove(LOG_VARIABLE);
         } else {
@@ -258,14 +260,15 @@ impl Program {
 }
 
 impl Program {
-    /// Waits until pods of the daemon that was just started, behind so many bytes of the log, can start from what [`ORIGIN_VARIABLE`] says.
+    /// Waits until pods of the just started daemon, after so many bytes of the log, can start from the origin
+    /// in [`ORIGIN_VARIABLE`].
     async fn wait_for_origin(&self, logged_before: usize) -> std::io::Result<()> {
         let config = std::fs::read_to_string(&self.config)?;
         let lines: &[&str] = match config.contains("spare_vms") {
             true => &["a VM waits for a pod"],
             false => &["a template is made", "a template is read"],
         };
-        // A test that gives its own handler templates waits for them by itself, or ends the daemon before.
+        // A test with its own templates waits for them itself, or ends the daemon before.
         let first = config.lines().find(|line| line.starts_with("template = "));
         if std::env::var_os(ORIGIN_VARIABLE).is_none() || !first.is_some_and(has_templates) {
             return Ok(());
@@ -282,7 +285,8 @@ impl Program {
     }
 }
 
-/// Lines of the handler by which a daemon of this build starts pods as [`ORIGIN_VARIABLE`] says. The release before knows none of it.
+/// Lines of the handler for a daemon of this build to start pods from [`ORIGIN_VARIABLE`]. The previous
+/// release knows none of them.
 fn origin(built: &Built) -> &'static str {
     if built.is_previous() {
         return "";
@@ -300,13 +304,14 @@ fn has_templates(config: &str) -> bool {
     config.contains("template = \"node\"")
 }
 
-/// Keeps the daemon of a test from making network namespaces at moments of its own choice: tests compare its descriptors before and after.
-/// The release before knows nothing of them.
+/// Keeps the daemon of a test from making network namespaces at moments of its own choice: tests compare its
+/// descriptors before and after. The release before knows nothing of them.
 fn no_spare_namespaces(built: &Built) -> &'static str {
     if Built::is_in_environment() && !built.is_previous() { "spare_namespaces = 0\n" } else { "" }
 }
 
-/// Keeps plugins of the node, and of other tests, from a test's daemon. The release before knows nothing of them.
+/// Keeps plugins of the node, and of other tests, from a test's daemon. The release before knows nothing of
+/// them.
 fn own_plugins(built: &Built, dir: &Path) -> String {
     if built.is_previous() {
         return String::new();

@@ -1,4 +1,5 @@
-//! A disk of its own for a daemon's state: an ext4 file system in a file, which a test fills, freezes, or makes read-only.
+//! A separate disk for a daemon's state: an ext4 file system in a file. A test fills, freezes or remounts it
+//! read-only.
 
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -9,9 +10,10 @@ use anyhow::{Context, ensure};
 
 use crate::wait::until_seen;
 
-/// The file that takes the disk's room.
+/// The file filling the disk.
 const FILLER: &str = "filler";
-/// Bytes written at a time while a disk is filled; a page at the end, since a longer write fails before the last one.
+/// Bytes written at a time while a disk is filled; a page at the end, since a longer write fails before the
+/// last one.
 const CHUNKS: [usize; 2] = [1 << 20, 4096];
 
 /// A mounted disk. When it is dropped it is writable, thawed, and unmounted again.
@@ -21,14 +23,15 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// Makes a file system of `mib` MiB in the file `image`, by these options of mkfs.ext4, and mounts it at `at`, which is made too.
+    /// Makes a file system of `mib` MiB in the file `image`, with these options of mkfs.ext4, creates the
+    /// directory `at` and mounts it there.
     ///
     /// # Errors
     /// When the file cannot be formatted or mounted.
     pub fn mount(image: &Path, at: &Path, mib: u64, options: &[&str]) -> anyhow::Result<Disk> {
         File::create(image)?.set_len(mib << 20)?;
         std::fs::create_dir_all(at)?;
-        // Without reserved blocks, which root's daemon would go on with.
+        // Without reserved blocks, because root's daemon would use them.
         run(Command::new("mkfs.ext4").args(["-q", "-m", "0"]).args(options).arg(image))?;
         run(Command::new("mount").args(["-o", "loop"]).arg(image).arg(at))?;
         Ok(Disk { at: at.to_owned() })
@@ -52,7 +55,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Gives back the room that [`Disk::fill`] took.
+    /// Frees the space taken by [`Disk::fill`].
     ///
     /// # Errors
     /// When the filler cannot be removed.
@@ -76,8 +79,9 @@ impl Disk {
         run(Command::new("fsfreeze").arg("-u").arg(&self.at))
     }
 
-    /// Makes the disk read-only under the programs that write to it, as the kernel does after an error. Only the emergency
-    /// remount does that and can be taken back, and it takes every disk of the system: only in the software node.
+    /// Makes the disk read-only during writes, like the kernel does after an error. Only the emergency
+    /// remount does this and can be undone. It affects every disk of the system, so it is only for the
+    /// software node.
     ///
     /// # Errors
     /// When this is not the software node, or the kernel refuses.
@@ -115,7 +119,7 @@ impl Drop for Disk {
         // The first two fail where there is nothing to end.
         let _ = quiet(Command::new("fsfreeze").arg("-u").arg(&self.at));
         let _ = quiet(Command::new("mount").args(["-o", "remount,rw"]).arg(&self.at));
-        // A VM that a failed test has left may still hold its scratch disk.
+        // A VM left by a failed test may still hold its scratch disk.
         let _ = quiet(Command::new("umount").arg("-l").arg(&self.at));
     }
 }
@@ -129,7 +133,7 @@ fn quiet(command: &mut Command) -> std::io::Result<std::process::Output> {
     command.output()
 }
 
-/// Runs a command to its end. A status that is not zero is an error with what the command printed.
+/// Runs a command to its end. If its status is not zero, returns an error with its output.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let output = quiet(command).with_context(|| format!("running {command:?}"))?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,5 +1,5 @@
-//! Fail points of a daemon under test: its orders, and what it has passed. The form of both files is
-//! `runtime/fail-points`'.
+//! Fail points of a daemon under test: its orders, and its passings. `runtime/fail-points` defines the form
+//! of both files.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use crate::wait::until_seen;
 
-/// The program with fail points, beside the one that ships.
+/// The program with fail points, beside the released one.
 pub const PROGRAM: &str = "podvisor-fail-points";
 
 /// The files of one host.
@@ -33,7 +33,7 @@ pub struct Passing {
     pub point: String,
     /// The passings of the point since the last orders, this one included.
     pub nth: u64,
-    /// The action that was ordered for this passing; often none.
+    /// The action ordered for this passing; often none.
     pub action: String,
 }
 
@@ -50,13 +50,14 @@ impl FailPoints {
         Ok(points)
     }
 
-    /// The variables by which a daemon finds the files.
+    /// The variables with the paths of the files, for a daemon.
     #[must_use]
     pub fn environment(&self) -> [(&'static str, &Path); 2] {
         [("PODVISOR_FAIL_POINTS", &self.orders), ("PODVISOR_FAIL_POINTS_RECORD", &self.record)]
     }
 
-    /// Replaces the orders: `POINT ACTION N` in each line, or nothing. Passings are counted anew, and who was held goes on.
+    /// Replaces the orders: `POINT ACTION N` in each line, or nothing. Passings are counted from zero again,
+    /// and held threads go on.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -78,14 +79,14 @@ impl FailPoints {
         Ok(self.replace("")?.iter().any(Passing::acted))
     }
 
-    /// Replaces the orders, and returns what was passed under the old ones.
+    /// Replaces the orders, and returns the passings under the old ones.
     fn replace(&self, orders: &str) -> io::Result<Vec<Passing>> {
         let mut given = self.given.lock().expect("no thread panicked");
         given.count += 1;
         let new = self.orders.with_extension("new");
         fs::write(&new, format!("# {}\n{orders}\n", given.count).trim_end())?;
         let record = fs::File::open(&self.record)?;
-        // A daemon has it locked from where it reads its orders to where it has recorded what it does.
+        // A daemon holds the lock from reading its orders until recording its action.
         record.lock()?;
         fs::rename(new, &self.orders)?;
         let passed = read(&record, given.from)?;
@@ -157,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// Time in which a thread comes to wait for the record.
+    /// Time for a thread to start waiting for the record.
     const PAUSE: Duration = Duration::from_millis(5);
 
     fn acted(points: &FailPoints) -> bool {
@@ -190,7 +191,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let points = FailPoints::make(dir.path()).unwrap();
         points.order("store.commit abort 1").unwrap();
-        // A daemon that has read its orders, and has recorded nothing yet.
+        // A daemon has read its orders, and recorded nothing yet.
         let mut daemon = fs::File::options().append(true).open(&points.record).unwrap();
         daemon.lock().unwrap();
         let acted = std::thread::scope(|scope| {

@@ -1,17 +1,17 @@
-//! The report on the host of a test that fails: the last lines of the daemon's log, and of the consoles of its guests. The report
-//! reads files alone and never fails: the test's own failure is what counts.
+//! The report on the host of a failed test: the last lines of the daemon's log and of its guests' consoles.
+//! The report only reads files and never fails: the test's own failure counts.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Last lines that are printed of the daemon's log, and of each console.
+/// Last lines printed of the daemon's log, and of each console.
 const LOG_LINES: usize = 60;
 const CONSOLE_LINES: usize = 20;
-/// Consoles that are printed, those first that were written to last.
+/// Most consoles printed, the latest first.
 const CONSOLES_MAX: usize = 3;
 
-/// The report on the host in this directory, whose daemon writes to `log`.
+/// The report on the host in this directory. Its daemon writes to `log`.
 pub(crate) fn report(dir: &Path, log: &Path) -> String {
     let mut report = String::new();
     add(&mut report, "the daemon's log", log, LOG_LINES);
@@ -32,7 +32,7 @@ fn add(report: &mut String, what: &str, file: &Path, lines: usize) {
     }
 }
 
-/// Consoles of guests that run, and of those that have ended (`runtime/pod/src/host/logs.rs`); the latest first.
+/// Consoles of running guests, and of ended ones (`runtime/pod/src/host/logs.rs`); the latest first.
 fn consoles(dir: &Path) -> Vec<PathBuf> {
     let of_pods = [
         ("run/pods", "shared/logs/console.log"),

@@ -1,5 +1,5 @@
-//! A host for one test: directories, a network and a daemon of its own, so that tests run side by side and none
-//! sees anything of another. The tests of a process share its registry.
+//! A host for one test: its own directories, network and daemon, so tests run in parallel and see nothing of
+//! each other. The tests of a process share its registry.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,12 @@ use crate::wait::WITHIN;
 /// The file of a disk of its own, in the host's directory.
 const DISK_FILE: &str = "disk.img";
 
-/// Pause between two looks at what is left.
+/// Pause between two looks at the leftovers.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// Looks in a row without such a VM after which none is being ended.
+/// Looks in a row without such a VM until none is considered ending.
 const SETTLED_LOOKS: u32 = 3;
 
-/// Lines of the daemon's log where a template or what waited for a pod is no good.
+/// Lines of the daemon's log about an unusable template or pool member.
 const SECOND_BEST: [&str; 2] =
     ["a template is discarded, and the pod boots", "a spare is no good; the pod starts without"];
 
@@ -37,7 +37,7 @@ pub struct Host {
     pub daemon: Daemon,
     /// The host's network.
     pub network: Network,
-    /// The registry that the tests of this process share.
+    /// The registry, shared by the tests of this process.
     pub registry: &'static Registry,
     /// The disk of the daemon's state, where it has one of its own.
     disk: Option<Disk>,
@@ -67,21 +67,21 @@ impl Host {
         Some(Host::with(&built).await.expect("a host for the test"))
     }
 
-    /// Starts a host whose daemon has its state on a disk of its own, of `mib` MiB.
+    /// Starts a host with the daemon's state on a separate disk of `mib` MiB.
     pub async fn start_on_disk(mib: u64) -> Option<Host> {
         let built = Built::of_environment()?;
         Some(Host::on_disk(&built, Some((mib, &[]))).await.expect("a host for the test"))
     }
 
-    /// Starts a host whose daemon has its state on a disk of its own with fs-verity, of `mib` MiB. Where the kernel has none, there is
-    /// no host, and a line on stderr says so.
+    /// Starts a host with the daemon's state on a separate disk with fs-verity, of `mib` MiB. If the kernel
+    /// has no fs-verity, there is no host, and a line on stderr says so.
     pub async fn start_on_disk_with_verity(mib: u64) -> Option<Host> {
         let built = Built::of_environment()?;
         if !Path::new("/sys/fs/ext4/features/verity").exists() {
             eprintln!("skipped: the kernel has no fs-verity");
             return None;
         }
-        // A small disk would have smaller blocks than those that are sealed.
+        // A small disk would have smaller blocks. Only 4 KiB blocks are sealed.
         let options = ["-O", "verity", "-b", "4096"];
         Some(Host::on_disk(&built, Some((mib, &options))).await.expect("a host for the test"))
     }
@@ -104,7 +104,7 @@ impl Host {
         Ok(Host { daemon, network, registry, disk, dir })
     }
 
-    /// Starts a host whose daemon has fail points, as [`start`](Self::start) does.
+    /// Starts a host with a daemon with fail points, otherwise like [`start`](Self::start).
     pub async fn start_with_fail_points() -> Option<Host> {
         let built = Built::of_environment()?;
         let start = async {
@@ -135,7 +135,7 @@ impl Host {
         self.disk.as_ref().expect("a host with a disk")
     }
 
-    /// The file that is the disk of the daemon's state, for a host that has one.
+    /// The file behind the disk of the daemon's state, if the host has such a disk.
     pub fn disk_file(&self) -> PathBuf {
         self.dir.path().join(DISK_FILE)
     }
@@ -150,7 +150,8 @@ impl Host {
         format!("{}/{name}", self.registry.addr)
     }
 
-    /// Puts a shell script in front of the daemon's CNI plugin of this name, and starts the daemon anew with it.
+    /// Puts a shell script in front of the daemon's CNI plugin of this name, and starts the daemon anew with
+    /// it.
     ///
     /// # Errors
     /// When the script cannot be written or the daemon does not serve again.
@@ -174,8 +175,8 @@ impl Host {
         self.daemon.replace(built, self.dir.path(), &self.network).await
     }
 
-    /// The traces that are here and were not there before. The daemon boots VMs for templates at moments of its own choice, which are
-    /// waited for, and what waits for a pod is none.
+    /// The new traces, compared with `before`. The daemon boots VMs for templates at any time, so this waits
+    /// for them. Pool members are not traces.
     ///
     /// # Panics
     /// When `/proc` or `/sys` cannot be read.
@@ -197,8 +198,8 @@ impl Host {
         }
     }
 
-    /// Stops the daemon. A daemon that does not end well is an error, and so is a pod that could not start as its handler has it, and had
-    /// to in another way: nobody else would notice.
+    /// Stops the daemon. It is an error if the daemon does not end cleanly, or if a pod had to start in
+    /// another way than its handler's: otherwise nothing would notice.
     ///
     /// # Errors
     /// When it has to be killed, or such a pod was started.

@@ -1,5 +1,5 @@
-//! The cost of a process while nothing is asked of it, of a VMM above all: memory by the kernel's own account, how often each
-//! thread wakes, and how much of a CPU it takes.
+//! The cost of a process while nothing is asked of it, of a VMM above all: memory by the kernel's own
+//! account, how often each thread wakes, and how much of a CPU it takes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub struct Idle {
 }
 
 impl Idle {
-    /// Wakeups a second above which a thread polls.
+    /// Wakeups per second above this value count as polling.
     pub const WAKEUPS_PER_SECOND_MAX: f64 = 10.0;
 
     /// Lets the process come to rest, then watches it.
@@ -54,7 +54,7 @@ impl Idle {
         Ok(Idle { pss_kib: field(&rollup, "Pss:"), pss_anonymous_kib: field(&rollup, "Pss_Anon:"), threads })
     }
 
-    /// Wakeups a second of the thread that wakes most.
+    /// Wakeups per second of the busiest thread.
     pub fn busiest(&self) -> f64 {
         self.threads.iter().map(|thread| thread.wakeups_per_second).fold(0.0, f64::max)
     }
@@ -64,7 +64,7 @@ impl Idle {
         self.threads.iter().map(|thread| thread.wakeups_per_second).sum()
     }
 
-    /// Part of a CPU that all threads take together, in percent.
+    /// CPU use of all threads together, in percent.
     pub fn cpu_percent(&self) -> f64 {
         self.threads.iter().map(|thread| thread.cpu_percent).sum()
     }
@@ -74,7 +74,7 @@ impl Idle {
 struct Counted {
     tid: String,
     name: String,
-    /// Voluntary context switches: every wake-up of a thread that waits ends in one.
+    /// Voluntary context switches: every wake-up of a waiting thread ends in one.
     switches: u64,
     /// Nanoseconds on a CPU (Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`).
     cpu_ns: u64,
@@ -96,7 +96,7 @@ fn counted(process: &Path) -> anyhow::Result<Vec<Counted>> {
     Ok(found)
 }
 
-/// Each thread's figures for the time between two counts. A thread that was not there before counts from zero.
+/// Each thread's figures for the time between two counts. A new thread counts from zero.
 #[expect(clippy::cast_precision_loss, reason = "counts of some seconds are far below 2^52")]
 fn since(before: &[Counted], after: &[Counted], between: Duration) -> Vec<Thread> {
     let seconds = between.as_secs_f64();

@@ -1,5 +1,5 @@
-//! All that a node has of a daemon: traces of pods, files, records and the daemon's descriptors. Two inventories that are
-//! equal say that nothing was left behind, and nothing lost.
+//! All resources of a daemon on a node: traces of pods, files, records and the daemon's descriptors. If two
+//! inventories are equal, nothing was left behind, and nothing lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::network::Network;
 use crate::traces::Traces;
 use crate::wait::{WITHIN, within};
 
-/// The things that are there at one time.
+/// The resources at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Inventory {
     traces: Traces,
@@ -24,7 +24,7 @@ pub struct Inventory {
 }
 
 impl Inventory {
-    /// Looks at the daemon of this process id, whose directory is `dir`.
+    /// Takes the inventory of the daemon with this process id and the directory `dir`.
     ///
     /// # Errors
     /// When something cannot be read.
@@ -41,19 +41,19 @@ impl Inventory {
         })
     }
 
-    /// Waits until the node has come to be as it was `before`, and returns the differences that stay. A start
-    /// whose VM is frozen is given up after 120 s, and then undone.
+    /// Waits until the node equals `before` again, and returns the remaining differences. A start with a
+    /// frozen VM is given up after 120 s, and then undone.
     pub async fn settle(before: &Inventory, dir: &Path, network: &Network, daemon: u32) -> Vec<String> {
         let settled = within(WITHIN, async || match Inventory::take(dir, network, daemon) {
             Ok(now) if now == *before => Ok(()),
             Ok(now) => Err(now.differences(before)),
-            // A file that went while it was looked at.
+            // A file disappeared during the look.
             Err(error) => Err(vec![format!("{error:#}")]),
         });
         settled.await.err().unwrap_or_default()
     }
 
-    /// One line for each thing that came or went.
+    /// One line for each new or missing thing.
     #[must_use]
     pub fn differences(&self, before: &Inventory) -> Vec<String> {
         let came = |what: String| format!("+ {what}");
@@ -80,11 +80,11 @@ fn list(at: &Path, dir: &Path, found: &mut BTreeSet<String>) {
     for entry in entries.flatten() {
         let path = entry.path();
         let name = path.strip_prefix(dir).unwrap_or(&path).display().to_string();
-        // Logs of removed pods, which are kept for a while.
+        // Logs of removed pods are kept for a while.
         if name == "state/ended" {
             continue;
         }
-        // What is mounted there is a trace, and not ours to walk into.
+        // A mount there is a trace. This does not descend into it.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) && !name.ends_with("/shared") {
             list(&path, dir, found);
         }
@@ -92,7 +92,8 @@ fn list(at: &Path, dir: &Path, found: &mut BTreeSet<String>) {
     }
 }
 
-/// Keys of all tables, read from a copy: the daemon has the store itself. While nothing is committed the copy is whole.
+/// Keys of all tables, read from a copy: the daemon has the store itself. While nothing is committed the copy
+/// is whole.
 fn records(store: &Path) -> anyhow::Result<BTreeSet<String>> {
     let copies = tempfile::tempdir()?;
     let copy = copies.path().join("store.redb");
@@ -108,8 +109,8 @@ fn records(store: &Path) -> anyhow::Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// The daemon's descriptors by sort: `socket`, `pipe`, a file's path. Connections by TCP are left out: those to a registry
-/// are kept for another call for a minute and a half.
+/// The daemon's descriptors by sort: `socket`, `pipe`, a file's path. Connections by TCP are left out: those
+/// to a registry are kept for another call for a minute and a half.
 fn descriptors(daemon: u32) -> anyhow::Result<BTreeMap<String, usize>> {
     let mut connections = BTreeSet::new();
     for table in ["tcp", "tcp6"] {

@@ -1,9 +1,8 @@
-//! The ground of the end-to-end tests and of the demo: a [`Host`] with a daemon of its own, a registry,
-//! a CNI network, a CRI [`Client`](client::Client), and [`Traces`](traces::Traces), which finds what
-//! was left behind.
+//! The base of the end-to-end tests and of the demo: a [`Host`] with its own daemon, a registry, a CNI
+//! network, a CRI [`Client`](client::Client), and [`Traces`](traces::Traces) for finding leftovers.
 //!
-//! A test starts from `let Some(host) = Host::start().await else { return };` and reads as what a
-//! kubelet would do. Everything here is real: nothing stands in for a part of Podvisor.
+//! A test starts from `let Some(host) = Host::start().await else { return };` and reads like a kubelet's
+//! actions. Everything here is real: no part of Podvisor is replaced.
 
 #![forbid(unsafe_code)]
 

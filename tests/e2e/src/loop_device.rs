@@ -1,4 +1,4 @@
-//! Block devices of the node that are files, for containers that get disks. Each goes with its value.
+//! Block devices of the node backed by files, as disks for containers. Dropping the value removes the device.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,7 @@ impl LoopDevice {
         Ok(())
     }
 
-    /// Processes that have the device open.
+    /// Processes with the device open.
     pub fn holders(&self) -> usize {
         let open = |process: PathBuf| {
             let files = std::fs::read_dir(process.join("fd")).into_iter().flatten().flatten();

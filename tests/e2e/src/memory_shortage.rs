@@ -1,4 +1,4 @@
-//! A node that says it is short of memory, and is not.
+//! A node with a pretended shortage of memory.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use anyhow::ensure;
 /// The kernel's account of how long work waited for memory (Documentation/accounting/psi.rst).
 const PRESSURE: &str = "/proc/pressure/memory";
 
-/// Work that waited for memory half of the time.
+/// Work waited for memory half of the time.
 const STALLED: &str =
     "some avg10=50.00 avg60=50.00 avg300=50.00 total=1\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
 

@@ -1,4 +1,4 @@
-//! A CNI network for one host: a bridge and an address range that no other test has.
+//! A CNI network for one host: a bridge and its own address range.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -73,7 +73,7 @@ impl Network {
         })
     }
 
-    /// Removes the bridge, which CNI leaves for the next pod.
+    /// Removes the bridge. CNI leaves it for the next pod.
     ///
     /// # Errors
     /// When `ip` cannot be run.
@@ -86,7 +86,8 @@ impl Network {
 }
 
 impl Drop for Network {
-    /// Removes the bridge of a test that failed, or forgot to: another test of the node may get the same range of addresses.
+    /// Removes the bridge if the test failed or forgot it: another test of the node may get the same range of
+    /// addresses.
     fn drop(&mut self) {
         if Path::new("/sys/class/net").join(&self.bridge).exists() {
             let _ = std::process::Command::new("ip").args(["link", "delete", &self.bridge]).output();

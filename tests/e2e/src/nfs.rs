@@ -1,7 +1,9 @@
-//! An NFS export with root_squash, served by the node's own kernel to the node itself: whoever is root is nobody there.
+//! An NFS export with root_squash, served by the node's own kernel to the node itself: whoever is root is
+//! nobody there.
 //!
-//! The kernel's server asks a daemon who a client is and what it may have, through files of `/proc/net/rpc` (Documentation/filesystems/nfs/rpc-cache.rst,
-//! net/sunrpc/cache.c and fs/nfsd/export.c for the lines). The answers here are the same for everybody, so that no package is needed.
+//! The kernel's server asks a daemon about each client and its exports, through files of `/proc/net/rpc`
+//! (Documentation/filesystems/nfs/rpc-cache.rst, net/sunrpc/cache.c and fs/nfsd/export.c for the lines). The
+//! answers here are the same for every client, so no package is needed.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -15,14 +17,14 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::disk::run;
 
-/// The client's domain, an answer that holds for good, and the users that root becomes.
+/// The client's domain, an answer without expiry, and the users mapped from root.
 const DOMAIN: &str = "everyone";
 const FOR_GOOD: u32 = u32::MAX;
 const NOBODY: u32 = 65_534;
-/// include/uapi/linux/nfsd/export.h: NFSEXP_ROOTSQUASH, NFSEXP_INSECURE_PORT, NFSEXP_NOSUBTREECHECK, and NFSEXP_FSID, by which the
-/// directory is the root of version 4's names.
+/// include/uapi/linux/nfsd/export.h: NFSEXP_ROOTSQUASH, NFSEXP_INSECURE_PORT, NFSEXP_NOSUBTREECHECK, and
+/// NFSEXP_FSID. The last one makes the directory the root of version 4's names.
 const FLAGS: u32 = 0x4 | 0x2 | 0x400 | 0x2000;
-/// Seconds that a server gives clients after a start, in which nobody opens files: the least.
+/// Grace seconds of a server after a start, without opens of files: the minimum.
 const GRACE: &str = "10";
 const LINE_BYTES_MAX: usize = 4096;
 
@@ -87,7 +89,7 @@ impl Nfs {
 
 impl Drop for Nfs {
     fn drop(&mut self) {
-        // A VM that a failed test has left may still hold a file.
+        // A VM left by a failed test may still hold a file.
         let _ = Command::new("umount").args(["-l", "-f"]).arg(&self.mounted).output();
         let _ = fs::write("/proc/fs/nfsd/threads", "0\n");
         drop(self.stop.take());

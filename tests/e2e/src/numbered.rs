@@ -1,22 +1,22 @@
-//! Logs of containers that count: `line 1`, `line 2`, …, by which a line that is lost, doubled or torn is seen.
+//! Logs of counting containers: `line 1`, `line 2`, …, to detect lost, doubled or torn lines.
 
-/// Most bytes that one chunk of output has. A daemon that is killed between a chunk's write and its acknowledgement has
-/// the chunk written again (docs/output.md).
+/// Most bytes of one chunk of output. If a daemon is killed between a chunk's write and its acknowledgement,
+/// the chunk is written again (docs/output.md).
 const CHUNK_BYTES_MAX: usize = 64 << 10;
 
 /// The lines of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lines {
-    /// Numbers that are there.
+    /// Numbers found.
     pub count: usize,
-    /// How often lines that were there come again, at most a chunk of them each time.
+    /// Number of repetitions, each of at most a chunk of lines.
     pub again: usize,
 }
 
-/// Counts the lines of a log whose first line has the number `first`.
+/// Counts the lines of a log. Its first line has the number `first`.
 ///
 /// # Errors
-/// The first line that is torn or not the next one, for people.
+/// The first torn or unexpected line, as a message.
 pub fn lines(log: &str, first: usize) -> Result<Lines, String> {
     let (mut next, mut lines) = (first, Lines::default());
     for entry in log.lines() {
@@ -36,7 +36,7 @@ pub fn lines(log: &str, first: usize) -> Result<Lines, String> {
     Ok(lines)
 }
 
-/// The number of an entry that has one whole line.
+/// The number of an entry with one complete line.
 fn number(entry: &str) -> Option<usize> {
     let parts: Vec<_> = entry.split(' ').collect();
     let [_, "stdout", "F", "line", number] = parts[..] else { return None };

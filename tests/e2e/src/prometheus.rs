@@ -1,4 +1,4 @@
-//! Debian's Prometheus, which scrapes a daemon as `docs/metrics.md` says, and its `promtool`.
+//! Debian's Prometheus with the scrape configuration of `docs/metrics.md`, and its `promtool`.
 
 use std::fs::File;
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::wait::{WITHIN, within};
 const ADDRESS: &str = "127.0.0.1";
 const PORT: u16 = 9190;
 
-/// The operators' page, whose first scrape configuration is the one of a single node.
+/// The operators' page. Its first scrape configuration is the one of a single node.
 const PAGE: &str = include_str!("../../../docs/metrics.md");
 
-/// The alerts that are installed.
+/// The installed alerts.
 const ALERTS: &str = include_str!("../../../dist/monitoring/alerts.yaml");
 
 /// A running Prometheus.
@@ -37,7 +37,7 @@ pub struct Rule {
 }
 
 impl Prometheus {
-    /// Starts one below `dir` that scrapes a daemon as the operators' page says, with the alerts that are installed.
+    /// Starts one below `dir` with the scrape configuration of the operators' page and the installed alerts.
     ///
     /// # Errors
     /// When it cannot be started.

@@ -1,5 +1,5 @@
-//! A block device of the node that takes its time: the kernel's null_blk, which has its content in memory and answers each request
-//! after a while, many at once.
+//! A slow block device of the node: the kernel's null_blk. It has its content in memory and answers each
+//! request after a delay, many at once.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,14 +14,15 @@ const DEVICE: &str = "/dev/nullb0";
 /// GiB of the device.
 const GIB: u32 = 1;
 
-/// The device, with an ext4 file system that is mounted. The device goes with its value, and there is one at a time.
+/// The device, with a mounted ext4 file system. Dropping the value removes the device. There is one at a
+/// time.
 #[derive(Debug)]
 pub struct SlowDevice {
     at: PathBuf,
 }
 
 impl SlowDevice {
-    /// Makes a device that answers each request after `latency`, and mounts it at `at`, which is made too.
+    /// Makes a device with `latency` for each request, creates the directory `at` and mounts it there.
     ///
     /// # Errors
     /// When the node's kernel lacks the module, or the device cannot be formatted or mounted.
@@ -36,7 +37,7 @@ impl SlowDevice {
         Ok(device)
     }
 
-    /// Has the node forget what it has of files in memory, after it has written all of it.
+    /// Drops the node's page cache, after writing all of it.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -45,7 +46,7 @@ impl SlowDevice {
         std::fs::write("/proc/sys/vm/drop_caches", "1").context("dropping the page cache")
     }
 
-    /// Reads that the device has taken and not answered yet (Documentation/block/stat.rst).
+    /// Reads received by the device and not answered yet (Documentation/block/stat.rst).
     ///
     /// # Errors
     /// When the device is not there.
@@ -57,7 +58,7 @@ impl SlowDevice {
 
 impl Drop for SlowDevice {
     fn drop(&mut self) {
-        // A VM that a failed test has left may still hold a file.
+        // A VM left by a failed test may still hold a file.
         let _ = Command::new("umount").arg("-l").arg(&self.at).output();
         let _ = Command::new("rmmod").arg(MODULE).output();
     }

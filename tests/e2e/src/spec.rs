@@ -1,4 +1,4 @@
-//! Pods and containers as a kubelet would ask for them, with what a test cares about set by name.
+//! Pods and containers like a kubelet's requests, with the test's values set by name.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +29,7 @@ pub fn pod(name: &str, logs: &Path) -> v1::PodSandboxConfig {
     }
 }
 
-/// Returns a pod as [`pod`] does, whose containers may be privileged.
+/// Returns a pod like [`pod`]'s, but its containers may be privileged.
 pub fn privileged_pod(name: &str, logs: &Path) -> v1::PodSandboxConfig {
     let mut config = pod(name, logs);
     config.linux.get_or_insert_default().security_context.get_or_insert_default().privileged = true;
@@ -76,7 +76,7 @@ pub fn confined(mut config: v1::ContainerConfig) -> v1::ContainerConfig {
     config
 }
 
-/// A container that runs a line of shell.
+/// A container running a line of shell.
 pub fn shell(name: &str, image: &str, line: &str) -> v1::ContainerConfig {
     container(name, image, &["sh", "-c", line])
 }

@@ -1,10 +1,10 @@
-//! Traces of pods on a host: processes, network namespaces, links, mounts, cgroups. The difference between those
-//! before and after a test was left behind.
+//! Traces of pods on a host: processes, network namespaces, links, mounts, cgroups. The difference between
+//! those before and after a test was left behind.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Characters of a VM's id that its directory is called by.
+/// Characters of a VM's id in its directory's name.
 const DIR_CHARS: usize = 24;
 
 /// The traces on the host at one time.
@@ -14,7 +14,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Looks for what belongs to the daemon whose directory is `dir`, and for links and namespaces of ours.
+    /// Looks for resources of the daemon with the directory `dir`, and for our links and namespaces.
     ///
     /// # Errors
     /// When `/proc` or `/sys` cannot be read.
@@ -26,18 +26,19 @@ impl Traces {
             name.starts_with("veth") || name.starts_with("tap")
         }));
         found.extend(mounts(dir)?);
-        // That of VMs without a pod stays, whoever made it; what runs there is found by itself.
+        // The cgroup of VMs without a pod stays, no matter which daemon made it; its processes are found
+        // separately.
         found.extend(cgroups(Path::new("/sys/fs/cgroup")).into_iter().filter(|cgroup| !is_unclaimed(cgroup)));
         Ok(Traces { found })
     }
 
-    /// The traces that are here and were not there before.
+    /// The new traces, compared with `before`.
     pub fn since(&self, before: &Traces) -> Vec<String> {
         self.found.difference(&before.found).cloned().collect()
     }
 }
 
-/// The process ids of VMMs that are no pod's: of a template, or one that waits. All of them have one cgroup.
+/// The process ids of VMMs without a pod: for a template, or in a pool. All of them have one cgroup.
 pub fn vmms_without_pod() -> BTreeSet<u32> {
     let cgroups = cgroups(Path::new("/sys/fs/cgroup")).into_iter().filter(|cgroup| is_unclaimed(cgroup));
     let files = cgroups.map(|cgroup| Path::new(cgroup.trim_start_matches("cgroup ")).join("cgroup.procs"));
@@ -45,8 +46,8 @@ pub fn vmms_without_pod() -> BTreeSet<u32> {
     processes.flat_map(|pids| pids.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
 }
 
-/// The ids of VMs that wait, by the daemon's log: those that were made and neither taken nor ended, as one is where the node is short
-/// of memory.
+/// The ids of VMs in the pool, by the daemon's log: created, and neither taken nor ended. One is ended if the
+/// node is short of memory.
 pub fn waiting_vms(log: &str) -> Vec<String> {
     let with = |text: &'static str| log.lines().filter(move |line| line.contains(text));
     let gone: Vec<_> = with("a spare is ended").chain(with("a spare VM is claimed")).collect();
@@ -121,7 +122,8 @@ fn mounts(dir: &Path) -> std::io::Result<Vec<String>> {
 }
 
 fn cgroups(root: &Path) -> Vec<String> {
-    /// Depth of folders looked into: enough for `kubepods/<class>/<pod>/<ours>`, and for cgroup v1's folder per controller.
+    /// Depth of folders looked into: enough for `kubepods/<class>/<pod>/<ours>`, and for cgroup v1's folder
+    /// per controller.
     const DEPTH_MAX: usize = 6;
     let mut found = Vec::new();
     let mut pending = vec![(root.to_owned(), 0)];

@@ -1,14 +1,16 @@
-//! Waiting for an event: the one place where a test looks again and again. The module owns the pause between two looks and the
-//! bound of a wait. A wait that ends without its event says what it waited for and what it saw last.
+//! Waiting for an event: the only place for polling in a test. The module owns the pause between two looks
+//! and the bound of a wait. If the event does not come, the error has its name and the last value seen.
 //!
-//! A test never sleeps in place of waiting: how long something takes differs from node to node by a factor of ten.
+//! A test never sleeps in place of waiting: how long something takes differs from node to node by a factor of
+//! ten.
 
 use std::fmt::{Debug, Display};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Longest wait for an event. Only a fault takes that long: a loaded software node is ten times slower than a laptop.
+/// Longest wait for an event. Only a bug takes so long: a loaded software node is ten times slower than a
+/// laptop.
 pub const WITHIN: Duration = Duration::from_secs(300);
 
 /// Pause between two looks.
@@ -25,10 +27,10 @@ pub async fn until(event: impl Display, mut look: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Waits until `look` succeeds, and returns its value. A look that fails says what it saw.
+/// Waits until `look` succeeds, and returns its value. A failing look returns the value seen.
 ///
 /// # Panics
-/// When [`WITHIN`] has passed. The message names the event and what the last look saw.
+/// After [`WITHIN`]. The message has the event and the last value seen.
 pub async fn until_seen<T, S: Debug>(event: impl Display, look: impl AsyncFnMut() -> Result<T, S>) -> T {
     match within(WITHIN, look).await {
         Ok(value) => value,
@@ -36,7 +38,7 @@ pub async fn until_seen<T, S: Debug>(event: impl Display, look: impl AsyncFnMut(
     }
 }
 
-/// Looks until `look` succeeds or the time is over. Returns the value, or what the last look saw.
+/// Looks until `look` succeeds or the time is over. Returns the value, or the last failed look's.
 ///
 /// # Errors
 /// When the time is over.

@@ -1,5 +1,5 @@
-//! `make demo`: a pod of two containers in its own VM, from an image pulled out of a local registry.
-//! Shows what a newcomer would want to see, and ends by looking for what was left behind.
+//! `make demo`: a pod of two containers in its own VM, from an image pulled out of a local registry. Shows
+//! the main features to a newcomer, and at the end looks for leftovers.
 
 #![forbid(unsafe_code)]
 
@@ -48,7 +48,7 @@ async fn demo(built: &Built) -> anyhow::Result<()> {
     }
     outcome?;
     let dir = host.dir().to_owned();
-    // What waits for pods goes with the daemon.
+    // The pools go with the daemon.
     host.stop().await?;
     let left = Traces::take(&dir)?.since(&before);
     ensure!(left.is_empty(), "left behind: {left:#?}");
@@ -123,7 +123,7 @@ async fn phases(client: &mut Client, pod: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints what the host pays for a pod of 128 MiB in which one `sleep` sleeps.
+/// Prints the host's cost of a pod of 128 MiB with one sleeping `sleep`.
 async fn idle_pod(host: &Host, client: &mut Client, image: &str) -> anyhow::Result<()> {
     let pod = client.run_pod(&spec::pod("idle", host.dir())).await?;
     client.run(&pod, spec::container("sleep", image, &["sleep", "3600"])).await?;

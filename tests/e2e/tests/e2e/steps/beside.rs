@@ -1,5 +1,5 @@
-//! The pod beside: a container that writes numbered lines while its neighbours' daemon and VMMs are killed. Nothing of it
-//! may change, and no line of it may be lost or torn.
+//! The pod beside: a container writing numbered lines while its neighbours' daemon and VMMs are killed. It
+//! must not change, and no line may be lost or torn.
 
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ impl Beside {
         Beside { pod, container, started_at, log: PathBuf::from(config.log_directory).join("writer.log") }
     }
 
-    /// Asserts that the container runs on, unchanged, and returns the lines that it has written.
+    /// Asserts that the container still runs, unchanged, and returns its lines.
     pub(crate) async fn check(&self, client: &mut Client, kills: usize) -> Lines {
         let status = client.status(&self.container).await.unwrap();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The calls whose steps are tested: what each needs before, and how a kubelet that got no answer goes on.
+//! The calls with tested steps: their preparation, and a kubelet's behaviour without an answer.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ pub(crate) const NAME: &str = "subject";
 /// The file of the published volume in the container.
 const SETTING: &str = "/settings/key";
 
-/// An RPC, or another event that changes what is there.
+/// An RPC, or another event with an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Call {
     RunPodSandbox,
@@ -27,7 +27,7 @@ pub(crate) enum Call {
     RemovePodSandbox,
     PullImage,
     RemoveImage,
-    /// The kubelet publishes a new version of a volume that the guest keeps itself.
+    /// The kubelet publishes a new version of a volume kept in the guest.
     UpdateVolume,
 }
 
@@ -56,7 +56,7 @@ impl Call {
 pub(crate) struct Subject {
     /// The image of the containers.
     image: String,
-    /// The image that is pulled and removed.
+    /// The image to pull and remove.
     other_image: String,
     config: v1::PodSandboxConfig,
     pod: String,
@@ -64,7 +64,7 @@ pub(crate) struct Subject {
     volumes: Volumes,
 }
 
-/// Volumes that the guest keeps itself, which the container mounts.
+/// Volumes kept in the guest, and mounted by the container.
 struct Volumes {
     mounts: Vec<v1::Mount>,
     kubelet: KubeletVolumes,
@@ -91,7 +91,7 @@ impl Volumes {
 }
 
 impl Subject {
-    /// Makes all that is there before the call.
+    /// Prepares everything for the call.
     pub(crate) async fn prepare(
         host: &Host,
         call: Call,
@@ -152,17 +152,17 @@ impl Subject {
         Ok(())
     }
 
-    /// Waits until the container has the version that was published last.
+    /// Waits until the container has the last published version.
     async fn see_update(&self, client: &mut Client) -> Result<(), Status> {
         client.prints(&self.container, &format!("cat {SETTING}"), &self.volumes.version.to_string()).await
     }
 
-    /// Goes on as a kubelet does after a call that failed, or whose answer was lost, up to the call's success.
+    /// Continues like a kubelet after a failed call or a lost answer, until the call succeeds.
     pub(crate) async fn repeat(&mut self, client: &mut Client, call: Call) -> Result<(), Status> {
         match call {
             Call::PullImage | Call::RemoveImage => return self.make(client, call).await,
             Call::StopContainer | Call::RemoveContainer | Call::StopPodSandbox | Call::RemovePodSandbox => {
-                // All four succeed for what is gone, or ended, already.
+                // All four succeed for a removed or ended object, too.
                 return self.make(client, call).await;
             }
             Call::RunPodSandbox
@@ -188,13 +188,13 @@ impl Subject {
             return Err(Status::internal(format!("it does not run: {status:?}")));
         }
         if call == Call::UpdateVolume {
-            // The version that was published while no daemon was there is not lost.
+            // A version published without a daemon is not lost.
             return self.see_update(client).await;
         }
         self.make(client, Call::ExecSync).await
     }
 
-    /// Finds the pod ready, or removes what is left of it and runs the next attempt.
+    /// Finds the pod ready, or removes its remains and runs the next attempt.
     async fn find_pod(&mut self, client: &mut Client) -> Result<(), Status> {
         let pods = pods(client).await?;
         let ready: Vec<_> =
@@ -212,7 +212,7 @@ impl Subject {
         self.make(client, Call::RunPodSandbox).await
     }
 
-    /// Finds the pod's container, created or running, or removes what is left of it and creates the next attempt.
+    /// Finds the pod's container, created or running, or removes its remains and creates the next attempt.
     async fn find_container(&mut self, client: &mut Client) -> Result<(), Status> {
         let of_pod: Vec<_> = containers(client)
             .await?

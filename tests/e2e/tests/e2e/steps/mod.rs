@@ -1,6 +1,6 @@
-//! Every step, killed: for each call and each point that it passes, the daemon is killed there, its step fails there, and
-//! the pod's VMM is killed or stopped there. After each the view is consistent, the call can be repeated to success, the
-//! pod beside noticed nothing, and after removal the node is as it was.
+//! Every step, killed: for each call and each point in it, the daemon is killed there, its step fails there,
+//! and the pod's VMM is killed or stopped there. After each of these, the view is consistent, the call can be
+//! repeated until it succeeds, the pod beside noticed nothing, and after removal the node is as before.
 //!
 //! | what | where |
 //! |---|---|
@@ -9,10 +9,10 @@
 //! | the pod beside | `beside.rs` |
 //! | what passes the points that no step passes | `tour.rs` |
 //!
-//! `make test` takes the share of the steps that a fixed seed chooses; `make soak` takes all. `PODVISOR_STEPS_SEED` gives the
-//! seed, and `PODVISOR_STEPS` the beginning of the steps to take: `CreateContainer vmm.plug 1 Abort`. `PODVISOR_STEPS_PART=2/4`
-//! takes the second quarter of all steps, so that several nodes may share them; the last part looks for the points that only the
-//! end of the whole run passes.
+//! `make test` takes a share of the steps, chosen by a fixed seed; `make soak` takes all.
+//! `PODVISOR_STEPS_SEED` sets the seed, and `PODVISOR_STEPS` a prefix of the steps to take: `CreateContainer
+//! vmm.plug 1 Abort`. `PODVISOR_STEPS_PART=2/4` takes the second quarter of all steps, to share them between
+//! several nodes; the last part looks for the points passed only at the end of the whole run.
 
 mod beside;
 mod call;
@@ -42,13 +42,13 @@ use crate::load;
 /// Steps of a normal run, of `make load` and of `make soak`.
 const STEPS: [usize; 3] = [8, 60, usize::MAX];
 
-/// The seed of a run that gives none: the same steps each time, so that a run says something of what has changed.
+/// The default seed: the same steps in each run, so a difference shows a change.
 const SEED: u64 = 1;
 
-/// How long any call may take. Only a hang takes that long: a frozen VMM is given up in less.
+/// Longest time for any call. Only a hang takes so long: a frozen VMM is given up in less.
 const CALL_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// How long a caller waits for a call that a frozen VMM holds up, as a kubelet's own deadline does.
+/// Longest wait of a caller if a frozen VMM delays the call, like a kubelet's own deadline.
 const CALLERS_PATIENCE: Duration = Duration::from_secs(5);
 
 #[tokio::test]
@@ -134,7 +134,7 @@ struct Scene {
     image: String,
     other_image: String,
     before: Inventory,
-    /// VMMs that are there between steps: that of the pod beside, and those that a test which failed has left in the node.
+    /// VMMs existing between steps: the pod beside's, and those left in the node by a failed test.
     others: Vec<Pid>,
     kills: usize,
     missed: usize,
@@ -178,7 +178,7 @@ impl Scene {
         self.host.daemon.fail_points().order(orders).unwrap();
     }
 
-    /// Takes one step, and holds everything that must hold after it.
+    /// Takes one step, and checks all conditions after it.
     async fn take(&mut self, step: &Step) {
         let mut subject = self.prepare(step.call).await;
         let hit = match step.fault {
@@ -194,7 +194,7 @@ impl Scene {
         let mut client = self.host.client();
         consistent(&mut client, step).await;
         if step.fault == Fault::VmmFrozen {
-            // Nothing succeeds in a frozen VM; what must is to get rid of it.
+            // No call succeeds in a frozen VM; only removing it must succeed.
             self.clear(&subject, &step.to_string()).await;
             return;
         }
@@ -211,7 +211,7 @@ impl Scene {
     async fn abort(&mut self, step: &Step, subject: &mut Subject) -> bool {
         self.order(&format!("{} abort {}", step.point, step.nth));
         let _ = bounded(subject.make(&mut self.host.client(), step.call)).await;
-        // What a call has begun may still be under way after its answer.
+        // The call's background work may continue after its answer.
         let hit = self.host.daemon.fail_points().withdraw().unwrap();
         if hit {
             self.host.daemon.ended().await.unwrap();
@@ -244,10 +244,10 @@ impl Scene {
             return false;
         }
         let mut vmms = vmms();
-        // One that was ending may be gone by now.
+        // A VMM may have ended meanwhile.
         vmms.retain(|vmm| !self.others.contains(vmm) && kill(*vmm, signal).is_ok());
         self.order("");
-        // A start that is held before its VMM is there goes on as if nothing were, and has its time.
+        // A start held before its VMM exists goes on normally, with its normal timeouts.
         let frozen = signal == Signal::SIGSTOP && !vmms.is_empty();
         let patience = if frozen { CALLERS_PATIENCE } else { CALL_TIMEOUT };
         let answered = tokio::time::timeout(patience, call).await;
@@ -255,7 +255,7 @@ impl Scene {
         !vmms.is_empty()
     }
 
-    /// Takes the subject away, and holds that the node is as before, and that the pod beside noticed nothing.
+    /// Removes the subject, and checks that the node is as before, and that the pod beside noticed nothing.
     async fn clear(&mut self, subject: &Subject, step: &str) {
         let mut client = self.host.client();
         let removed = bounded(subject.remove(&mut client)).await;
@@ -272,7 +272,7 @@ impl Scene {
         self.again = self.beside.check(&mut client, self.kills).await.again;
     }
 
-    /// Prints what was done, and returns the points that were never passed.
+    /// Prints the steps taken, and returns the points never passed.
     fn report(&self, taken: usize) -> Vec<String> {
         let built = Built::of_environment().unwrap();
         let hit: BTreeSet<_> =
@@ -304,13 +304,13 @@ fn vmms() -> Vec<Pid> {
     traces::vmms().unwrap().into_iter().map(|pid| Pid::from_raw(i32::try_from(pid).unwrap())).collect()
 }
 
-/// The outcome of calls that must not hang.
+/// The outcome of calls with a time limit.
 async fn bounded<T>(call: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
     tokio::time::timeout(CALL_TIMEOUT, call).await.unwrap_or_else(|_| panic!("a call hangs"))
 }
 
-/// Waits until lists and statuses say the same, and each container's pod is there: a daemon that was just started still
-/// looks for its VMs, and a VM's end is noticed a moment later.
+/// Waits until lists and statuses agree, and each container's pod exists: a just started daemon still looks
+/// for its VMs, and a VM's end is noticed a moment later.
 async fn consistent(client: &mut Client, step: &Step) {
     until_seen(format!("lists and statuses to agree after {step}"), async || {
         look(client).await.unwrap_or_else(|error| Err(error.to_string()))
@@ -339,7 +339,7 @@ async fn look(client: &mut Client) -> Result<Result<(), String>, Status> {
         let status = client.status(&container.id).await?;
         let same = (&status.id, status.state(), &status.metadata)
             == (&container.id, container.state(), &container.metadata);
-        // A start that was cut short: nobody knows whether the program ran, and the status says so.
+        // After an interrupted start it is unknown if the program ran, and the status says so.
         let unexplained = status.state() == v1::ContainerState::ContainerUnknown && status.message.is_empty();
         if !same || unexplained {
             return Ok(Err(format!("{container:?} is listed, and its status is {status:?}")));

@@ -1,5 +1,5 @@
-//! One step: a call, a passing of a point in it, and what goes wrong there. Owns which steps there are, and the choice of a
-//! share of them.
+//! One step: a call, a passing of a point in it, and the fault there. Owns the list of steps, and the choice
+//! of a share of them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,7 +11,7 @@ use tests_e2e::fail_points::Passing;
 
 use super::call::Call;
 
-/// A thing that goes wrong.
+/// A fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// The daemon is killed, and another is started.
@@ -43,16 +43,17 @@ impl fmt::Display for Step {
     }
 }
 
-/// Points that the container beside passes by itself, at any time.
+/// Points passed by the container beside at any time.
 const OF_OUTPUT: [&str; 3] = ["log.write", "ack.write", "agent.acknowledge"];
 
-/// Points whose failure loses lines of output, as on a full disk: documented, and other tests'.
+/// Points with a documented loss of output lines at a failure, as on a full disk; tested elsewhere.
 const LOSE_LINES: [&str; 2] = ["log.write", "log.open"];
 
-/// Passings of one point in a call of which the first ones and the last are steps: the pieces of a blob are many, and alike.
+/// If a point is passed often in one call, only the first passings and the last are steps: a blob has many
+/// similar pieces.
 const ALIKE_MAX: u64 = 3;
 
-/// The steps of a call that passes these points.
+/// The steps of a call with these passings.
 pub(crate) fn steps(call: Call, passed: &[Passing]) -> Vec<Step> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for passing in passed {
@@ -87,8 +88,8 @@ impl Step {
     }
 }
 
-/// A share of the steps, in an order of its own; both follow from the seed. Frozen VMMs take minutes each: they are left
-/// to whoever asks for all.
+/// A share of the steps, in an order of its own; both follow from the seed. Frozen VMMs take minutes each:
+/// they are left to whoever asks for all.
 pub(crate) fn share(mut steps: Vec<Step>, seed: u64, count: Option<usize>) -> Vec<Step> {
     steps.sort();
     if count.is_some() {
@@ -99,7 +100,7 @@ pub(crate) fn share(mut steps: Vec<Step>, seed: u64, count: Option<usize>) -> Ve
     steps
 }
 
-/// A part of the steps, of several that are equal.
+/// One of several equal parts of the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     /// From 1 to `count`.
@@ -120,7 +121,7 @@ impl Part {
         self.nth == self.count
     }
 
-    /// Every `count`th step, so that each part has its share of the long ones.
+    /// Every `count`th step, so each part has its share of the long ones.
     pub(crate) fn of(self, steps: Vec<Step>) -> Vec<Step> {
         steps.into_iter().skip(self.nth - 1).step_by(self.count).collect()
     }

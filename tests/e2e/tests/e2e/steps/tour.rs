@@ -1,5 +1,5 @@
-//! The tour: passes the points that none of the calls passes whose steps are tested. With it a run passes every point, or
-//! fails and names those that nothing passes.
+//! The tour: passes the points outside of all calls with tested steps. With it, a run passes every point, or
+//! fails and names the missing ones.
 
 use std::path::Path;
 
@@ -18,14 +18,15 @@ use crate::session;
 
 const MIB: i64 = 1 << 20;
 
-/// The memory limit of the tour's container before and after it grows; the first fits into the handler's smallest VM.
+/// The memory limit of the tour's container before and after it grows; the first fits into the handler's
+/// smallest VM.
 const MEMORY: [i64; 2] = [32 * MIB, 256 * MIB];
 
-/// Points that the end of the whole run alone passes: for a guest that has said nothing for minutes, and after dozens of pods.
+/// Points only passed at the end of the whole run: for a guest silent for minutes, and after dozens of pods.
 pub(super) const OF_THE_WHOLE_RUN: [&str; 2] = ["vmm.console", "vmm_log.prune"];
 
-/// Points that no step has: of a node with another runtime (`upstream.rs`), with a template of its network, with disks of the
-/// node (`devices.rs`), and with sockets of the node (`host_sockets.rs`).
+/// Points without a step: of a node with another runtime (`upstream.rs`), with a template of its network,
+/// with disks of the node (`devices.rs`), and with sockets of the node (`host_sockets.rs`).
 pub(super) const OF_OTHER_NODES: [&str; 15] = [
     "upstream.directory",
     "upstream.write",
@@ -46,7 +47,7 @@ pub(super) const OF_OTHER_NODES: [&str; 15] = [
 ];
 
 impl Scene {
-    /// Everything but what takes minutes.
+    /// Everything except slow parts of minutes.
     pub(super) async fn tour(&mut self) {
         let subject = self.prepare(Call::PullImage).await;
         self.order("");
@@ -72,7 +73,7 @@ impl Scene {
         self.clear(&subject, "the tour of a spoiled record").await;
     }
 
-    /// A guest whose agent says nothing until it is given up.
+    /// A guest with a silent agent, until it is given up.
     pub(super) async fn silence(&mut self) {
         let subject = self.prepare(Call::PullImage).await;
         self.order("agent.connect hang 1");
@@ -83,7 +84,7 @@ impl Scene {
         self.clear(&subject, "the tour of a silent guest").await;
     }
 
-    /// The subject of a tour, with limits that may change.
+    /// The subject of a tour, with changeable limits.
     fn growing_pod(&self) -> v1::PodSandboxConfig {
         let mut config = spec::pod(NAME, self.host.dir());
         let linux = config.linux.get_or_insert_default();
@@ -92,7 +93,7 @@ impl Scene {
         config
     }
 
-    /// A container with a directory of the host, with a volume in memory, with a secret and with an input, which it was given something by.
+    /// A container with a directory of the host, a volume in memory, a secret, and a used input.
     async fn listening(&self, client: &mut Client, pod: &str, of_kubelet: [&Path; 3]) -> String {
         let volume = self.host.dir().join("volume");
         std::fs::create_dir_all(&volume).unwrap();
@@ -114,7 +115,7 @@ impl Scene {
         container
     }
 
-    /// Waits until guests are asked for what they cache.
+    /// Waits until guests are asked for their page cache.
     async fn run_short(&self) {
         let _shortage = MemoryShortage::pretend(self.host.dir()).unwrap();
         until("guests to be asked for what they cache", async || {
@@ -124,7 +125,7 @@ impl Scene {
         .await;
     }
 
-    /// Stops a pod whose VMM does not answer.
+    /// Stops a pod with an unresponsive VMM.
     async fn freeze(&self) {
         let mut client = self.host.client();
         let pod = client.run_pod(&spec::pod(NAME, self.host.dir())).await.unwrap();
@@ -134,7 +135,7 @@ impl Scene {
         bounded(client.stop_pod(&pod)).await.unwrap();
     }
 
-    /// Starts the daemon over a store with a record that nobody can read.
+    /// Starts the daemon over a store with an unreadable record.
     async fn spoil(&mut self) {
         self.host.daemon.stop().await.unwrap();
         spoil(&self.host.dir().join("state/store.redb"));
@@ -143,7 +144,7 @@ impl Scene {
     }
 }
 
-/// Puts a record of a pod that is none.
+/// Stores an invalid record of a pod.
 fn spoil(store: &Path) {
     let store = Store::open(store).unwrap();
     store.commit(Batch::new().put(Table::PodRecords, "spoiled", &7).unwrap()).unwrap();
