@@ -1,4 +1,4 @@
-//! Build tools that make images in pods, as users without rights.
+//! Build tools making images in pods, as users without rights.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
 use tests_e2e::{Host, spec};
 use tests_registry::{Layer, installed_layer};
 
-/// A build tool from Debian's packages, what maps users for it, and a runtime for its commands.
+/// A build tool from Debian's packages, a program for mapping its users, and a runtime for its commands.
 const TOOL: [&str; 8] = [
     "/usr/bin/buildah",
     "/usr/bin/newuidmap",
@@ -21,11 +21,12 @@ const TOOL: [&str; 8] = [
     "/usr/share/containers/seccomp.json",
 ];
 
-/// The programs that map users, each with the number of the one capability that it needs. Debian has them set-user-ID, which
-/// takes CAP_SYS_ADMIN, too; images of build tools have capabilities of files instead.
+/// The programs for mapping users, each with the number of its one needed capability. In Debian they are
+/// set-user-ID and need CAP_SYS_ADMIN, too; images of build tools use file capabilities instead.
 const MAPS: [(&str, u32); 2] = [("usr/bin/newuidmap", 7), ("usr/bin/newgidmap", 6)];
 
-/// A file's capability, permitted and effective (`struct vfs_cap_data` of include/uapi/linux/capability.h, revision 2).
+/// A file's capability, permitted and effective (`struct vfs_cap_data` of include/uapi/linux/capability.h,
+/// revision 2).
 fn capability(number: u32) -> Vec<u8> {
     [0x0200_0001, 1 << number, 0, 0, 0].iter().flat_map(|word: &u32| word.to_le_bytes()).collect()
 }
@@ -33,7 +34,7 @@ fn capability(number: u32) -> Vec<u8> {
 const BUSYBOX: &str = "/bin/busybox";
 const PASSWD: &str = "root:x:0:0::/root:/bin/sh\nbuild:x:1000:1000::/work:/bin/sh\n";
 const GROUP: &str = "root:x:0:\nbuild:x:1000:\n";
-/// Users that the tool may map.
+/// Users available to the tool for mapping.
 const RANGE: &str = "build:2000:50000\n";
 
 const STEPS: &str = r#"FROM scratch
@@ -41,7 +42,7 @@ COPY busybox /bin/busybox
 RUN ["/bin/busybox", "sh", "-c", "echo made by $(/bin/busybox id -u) >/made && /bin/busybox chown 7:8 /made"]
 "#;
 
-/// Builds the image and runs a command in it; what the tool says is shown where it fails.
+/// Builds the image and runs a command in it; shows the tool's output if it fails.
 fn build(isolation: &str) -> String {
     format!(
         "export HOME=/work XDG_RUNTIME_DIR=/work/run STORAGE_DRIVER=overlay BUILDAH_RUNTIME=/usr/sbin/runc && \
@@ -54,7 +55,7 @@ fn build(isolation: &str) -> String {
 }
 const BUILD_SECONDS: i64 = 600;
 
-/// Paths that a kubelet masks, and that it makes read-only, unless the pod has `procMount: Unmasked`.
+/// Paths masked or made read-only by a kubelet, unless the pod has `procMount: Unmasked`.
 const MASKED: [&str; 8] = [
     "/proc/asound",
     "/proc/acpi",
@@ -87,7 +88,7 @@ async fn image(host: &Host, client: &mut Client) -> String {
     client.pull(&host.image("e2e/build:1")).await.unwrap()
 }
 
-/// A user without rights, whom no filter of system calls keeps from a user namespace of his own.
+/// A user without rights, but with no seccomp filter against an own user namespace.
 fn user() -> v1::LinuxContainerSecurityContext {
     let unconfined =
         v1::SecurityProfile { profile_type: ProfileType::Unconfined.into(), ..Default::default() };

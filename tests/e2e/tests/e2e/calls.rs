@@ -1,12 +1,12 @@
-//! Every RPC of the API: its normal case, its repeat, an id that is not there, and the wrong state; as tables
-//! that are held against the API's own list, so that none is forgotten.
+//! Every RPC of the API: its normal case, its repeat, an unknown id, and the wrong state; as tables, compared
+//! with the API's own list, so none is forgotten.
 
 use proto_cri::v1::*;
 use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
 use tonic::{Code, Status};
 
-/// Every RPC with an id that nothing has, or with none where it takes none.
+/// Every RPC with an unknown id, or without an id if it takes none.
 const UNKNOWN: &[(&str, Code)] = &[
     ("Version", Code::Ok),
     ("Status", Code::Ok),
@@ -51,7 +51,7 @@ const UNKNOWN: &[(&str, Code)] = &[
     ("ImageFsInfo", Code::Ok),
 ];
 
-/// One pod's life, call by call, with each call's repeat and those that come too early or too late.
+/// One pod's life, call by call, with each call's repeat and with calls too early or too late.
 const LIFE: &[(&str, Code)] = &[
     ("PullImage", Code::Ok),
     ("PullImage", Code::Ok),
@@ -125,14 +125,14 @@ const LIFE: &[(&str, Code)] = &[
 /// Length of a whole id.
 const ID_DIGITS: usize = 64;
 
-/// The client and the ids that the calls are made with.
+/// The client and the ids for the calls.
 struct Caller {
     client: Client,
     image: String,
     pod: String,
     container: String,
     config: PodSandboxConfig,
-    /// Digits of the ids that calls are made with.
+    /// Digits of the ids in calls.
     digits: usize,
 }
 
@@ -264,7 +264,7 @@ impl Caller {
     }
 }
 
-/// Returns what is wrong with an answer, if anything.
+/// Returns the error in an answer, if any.
 fn wrong(rpc: &str, answer: &Result<(), Status>, expected: Code) -> Option<String> {
     let found = answer.as_ref().map_or_else(Status::code, |()| Code::Ok);
     (found != expected).then(|| format!("{rpc}: {answer:?} instead of {expected:?}"))
@@ -291,7 +291,7 @@ fn every_rpc_about_one_pod_or_container_is_called_twice_in_its_life() {
 #[tokio::test]
 async fn every_rpc_takes_an_id_that_is_not_there_as_the_api_says() {
     let Some(host) = Host::start().await else { return };
-    // Not a name: a sandbox without a name is what is wrong with it.
+    // Not a name: the error is a sandbox without a name.
     let mut caller = Caller {
         client: host.client(),
         image: host.image("podvisor/nothing"),
@@ -319,7 +319,7 @@ async fn every_rpc_of_a_pods_life_takes_the_beginning_of_an_id() {
     live(13).await;
 }
 
-/// Makes the calls of [`LIFE`] with ids that are cut to this length.
+/// Makes the calls of [`LIFE`] with ids cut to this length.
 async fn live(digits: usize) {
     let Some(host) = Host::start().await else { return };
     let mut caller = Caller {

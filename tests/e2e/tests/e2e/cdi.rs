@@ -1,5 +1,6 @@
-//! CDI devices: what the node's files say of them reaches the container, what a VM cannot have is refused by name, and a
-//! file with errors disturbs nobody else. The files are the node's own, so each test has a vendor of its own.
+//! CDI devices: the edits of the node's files reach the container, edits impossible for a VM are refused by
+//! name, and a file with errors affects no other device. The files are the node's own, so each test has its
+//! own vendor.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use tests_e2e::{Host, spec};
 use tokio::process::Command;
 use tonic::Code;
 
-/// A CDI file of the node, which goes with the test.
+/// A CDI file of the node. Dropping the value removes it.
 struct File(PathBuf);
 
 impl File {

@@ -9,7 +9,7 @@ use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 
 const SECOND_NS: i64 = 1_000_000_000;
-/// Seconds that a pod's clock is set off by.
+/// Offset for a pod's clock, in seconds.
 const OFF_SECONDS: u64 = 7200;
 
 /// The clock as PodSandboxStatus shows it. Asking sends the guest the host's time, too.

@@ -1,4 +1,5 @@
-//! `podvisor console`: what a guest wrote, while its pod runs, when its VMM was killed, and when the pod is gone.
+//! `podvisor console`: a guest's output while its pod runs, after its VMM was killed, and after its pod was
+//! removed.
 
 use nix::sys::signal::{Signal, kill};
 use proto_cri::v1;
@@ -19,7 +20,7 @@ async fn printed(host: &Host, pod: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A privileged container, which may write to its guest's kernel log, and so to its console.
+/// A privileged container. It may write to its guest's kernel log, and so to its console.
 fn writer(image: &str) -> v1::ContainerConfig {
     spec::privileged(spec::shell("writer", image, "exec sleep 100000"))
 }

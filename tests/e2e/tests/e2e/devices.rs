@@ -1,4 +1,4 @@
-//! Devices of the node in containers: block devices as disks of the pod's VM, and devices that are refused.
+//! Devices of the node in containers: block devices as disks of the pod's VM, and refused devices.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use tonic::Code;
 /// Bytes of a disk.
 const BYTES: u64 = 4 << 20;
 
-/// A disk that begins with these bytes.
+/// A disk beginning with these bytes.
 fn disk(file: PathBuf, content: &[u8]) -> LoopDevice {
     let disk = LoopDevice::make(file, BYTES).unwrap();
     fs::write(disk.device(), content).unwrap();

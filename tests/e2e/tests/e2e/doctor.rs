@@ -1,5 +1,5 @@
-//! `podvisor doctor` on a node where daemon and VMM were killed and things are left: each is named, what nobody owns is
-//! taken away when that is asked, and nothing else.
+//! `podvisor doctor` on a node with a killed daemon, killed VMMs and leftovers: it names each, and on request
+//! removes exactly the orphaned ones.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,4 +1,4 @@
-//! GetContainerEvents: what a listener hears, and when it ends.
+//! GetContainerEvents: a listener's events, and its end.
 
 use proto_cri::v1;
 use tests_e2e::{Host, spec};

@@ -39,7 +39,7 @@ async fn an_end_by_a_real_time_signal_is_reported() {
     let image = client.pull(&host.busybox()).await.unwrap();
     let pod = client.run_pod(&spec::pod("real-time", host.dir())).await.unwrap();
     let container = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
-    // The last signal of all, and the first that a C library leaves to programs.
+    // The last signal of all, and the first one left to programs by a C library.
     for (signal, code) in [(64, 192), (34, 162)] {
         let line = format!("kill -{signal} $$");
         let ended = client.exec(&container, &["sh", "-c", &line], 60).await.unwrap();

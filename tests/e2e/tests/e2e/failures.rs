@@ -1,4 +1,4 @@
-//! Starts that fail: the error names the phase and the cause, and nothing is left behind.
+//! Failing starts: the error names the phase and the cause, and nothing is left behind.
 
 use tests_e2e::traces::Traces;
 use tests_e2e::{Host, spec};
@@ -96,7 +96,8 @@ async fn a_guest_that_panics_is_reported_with_the_end_of_its_console() {
         std::os::unix::fs::symlink(std::path::Path::new(guest_image).join(name), broken.join(name)).unwrap();
     }
     std::fs::write(broken.join("root.erofs"), vec![0u8; 2 << 20]).unwrap();
-    // The daemon makes no template of it meanwhile, whose VM would be there at the end.
+    // Without templates: otherwise the daemon might make one meanwhile, and its VM would still exist at the
+    // end.
     let config = config.replace(guest_image, broken.to_str().unwrap()).replace("template = \"node\"\n", "");
     std::fs::write(host.daemon.config(), config).unwrap();
     host.daemon.kill_and_restart().await.unwrap();

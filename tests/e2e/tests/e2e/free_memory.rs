@@ -1,11 +1,11 @@
-//! Memory that a container has freed, or that only caches files, goes back to the node.
+//! Memory freed by a container, or only caching files, goes back to the node.
 
 use tests_e2e::client::Client;
 use tests_e2e::memory_shortage::MemoryShortage;
 use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 
-/// Most of 64 MiB that a pod keeps.
+/// Most of 64 MiB kept by a pod.
 const KEPT_KIB_MAX: u64 = 8 << 10;
 
 /// The pod's memory on the node: the proportional set size of its VMM, in KiB.
@@ -33,7 +33,7 @@ async fn memory_that_a_container_has_freed_goes_back_to_the_node() {
     let pod = client.run_pod(&spec::pod("free", host.dir())).await.unwrap();
     let container = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
     let booted = pss_kib(&mut client, &pod).await;
-    // First what the boot has left free. A template has none of it.
+    // First the memory left free by the boot. A template has none of it.
     let least = if host.daemon.has_templates() { 0 } else { 4 << 10 };
     let rested = falls_to(&mut client, &pod, booted - least).await;
     for _ in 0..2 {
@@ -60,7 +60,7 @@ async fn memory_that_a_container_has_freed_goes_back_to_the_node() {
     host.stop().await.unwrap();
 }
 
-/// MiB that the guest has.
+/// The guest's memory in MiB.
 async fn guest_mib(client: &mut Client, container: &str) -> u64 {
     let line = client.sh(container, "grep MemTotal /proc/meminfo").await.unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
@@ -78,7 +78,7 @@ async fn plugged_memory_that_a_container_has_freed_goes_back_to_the_node() {
     let large = client.run(&pod, large).await.unwrap();
     let after = guest_mib(&mut client, &large).await;
     assert!(after >= before + 256, "{before} MiB, then {after}: the container brings memory along");
-    // Programs' pages come from what was plugged, which is movable.
+    // Programs' pages come from plugged memory, because it is movable.
     let rested = pss_kib(&mut client, &pod).await;
     client.sh(&large, "dd if=/dev/zero of=/dev/shm/held bs=1M count=60 2>/dev/null").await.unwrap();
     let touched = pss_kib(&mut client, &pod).await;

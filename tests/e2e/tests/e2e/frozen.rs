@@ -1,4 +1,4 @@
-//! VMMs that do not answer: they hold up nobody else, and are killed before their containers are said to have ended.
+//! Unresponsive VMMs: they delay nothing else, and are killed before their containers are reported as ended.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,7 +14,7 @@ async fn freeze(client: &mut Client, pod: &str) -> Pid {
 }
 
 fn is_gone(vmm: Pid) -> bool {
-    // A process of ours that was killed is reaped by the daemon, another one by init.
+    // The daemon reaps its own killed process, init reaps others.
     std::fs::read_to_string(format!("/proc/{vmm}/stat")).is_ok_and(|stat| stat.contains(") Z "))
         || kill(vmm, None).is_err()
 }

@@ -1,4 +1,4 @@
-//! Volumes that a guest keeps itself, laid out on the node as a kubelet does it.
+//! Volumes kept in a guest, laid out on the node like a kubelet's.
 
 use std::fs;
 
@@ -67,7 +67,7 @@ async fn containers_of_a_pod_share_a_memory_volume() {
         .unwrap();
     assert_eq!(client.sh(&second, "cat /cache/made/file").await.unwrap(), "one\n");
 
-    // Parts: one that is there, a file, and one that is not there yet. A later daemon knows the volume too.
+    // Parts: an existing one, a file, and a missing one. A later daemon knows the volume too.
     host.daemon.kill_and_restart().await.unwrap();
     let mut client = host.client();
     let parts = vec![
@@ -163,9 +163,10 @@ async fn a_reloader_sees_each_of_a_hundred_updates_of_a_configmap() {
     host.stop().await.unwrap();
 }
 
-/// A program that prints so many bytes of `/config/key`, and again whenever something is renamed in `/config`.
+/// A program printing so many bytes of `/config/key`, and again after each rename in `/config`.
 fn reloader(bytes: usize) -> Vec<u8> {
-    // inotify_init1(2) gives the lowest free number, and the program has standard streams alone; open(2) the next one.
+    // inotify_init1(2) gives the lowest free number, and the program has standard streams alone; open(2) the
+    // next one.
     const EVENTS: u32 = 3;
     const FILE: u32 = 4;
     const MOVED_TO: u32 = 0x80;

@@ -1,5 +1,5 @@
-//! Sockets of the node in containers: reached where the handler names them, by a process in the pod's cgroup, and by nobody
-//! else.
+//! Sockets of the node in containers: reached where the handler names them, by a process in the pod's cgroup,
+//! and by nobody else.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -33,7 +33,7 @@ struct Peer {
     cgroup: String,
 }
 
-/// A server of the node: reads to the end, and says back what it has read.
+/// A server of the node: it reads to the end, and sends the same bytes back.
 struct Server {
     path: PathBuf,
     peers: Arc<Mutex<Vec<Peer>>>,
@@ -75,14 +75,14 @@ async fn echo(mut stream: UnixStream) {
     }
 }
 
-/// A directory of the node that everybody may look into.
+/// A directory of the node readable by every user.
 fn directory() -> tempfile::TempDir {
     let dir = tempfile::Builder::new().prefix("sockets-").tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
     dir
 }
 
-/// A host whose handler `sockets` names these.
+/// A host with these as `host_sockets` of the handler `sockets`.
 async fn host(sockets: &[PathBuf]) -> Option<Host> {
     let mut host = Host::start().await?;
     let path = host.daemon.config().to_owned();
@@ -95,7 +95,8 @@ async fn host(sockets: &[PathBuf]) -> Option<Host> {
     Some(host)
 }
 
-/// An image with programs that connect to these paths, and run the line in `/line` with the connection as number 3.
+/// An image with programs for these paths: each connects, and runs the line in `/line` with the connection as
+/// number 3.
 async fn image(host: &Host, client: &mut Client, places: &[(&str, &str)]) -> String {
     let (mut layers, config) = tests_registry::busybox_image().unwrap();
     let mut programs = Layer::builder()
@@ -115,7 +116,7 @@ fn shut() -> Vec<u8> {
     [call(48, [3, 1, 0, 0]), call(60, [0; 4])].concat() // shutdown(3, SHUT_WR), exit
 }
 
-/// Connects to a unix socket, and becomes a shell that runs `/line`.
+/// Connects to a unix socket, and becomes a shell running `/line`.
 fn connect(path: &str) -> Vec<u8> {
     const SOCKET: u32 = 3;
     let mut address = 1u16.to_le_bytes().to_vec(); // AF_UNIX
@@ -151,14 +152,14 @@ fn mount(host_path: &Path, container_path: &str) -> v1::Mount {
     }
 }
 
-/// Connects to a socket in the container and runs the line, and returns what that prints.
+/// Connects to a socket in the container and runs the line, and returns its output.
 async fn talk(client: &mut Client, container: &str, program: &str, line: &str) -> String {
     let command =
         format!("export PATH=/bin:/usr/bin:/sbin; echo '{line}' >/line; timeout 120 /{program}; true");
     client.sh(container, &command).await.unwrap()
 }
 
-/// Talks until the answer is the one that is awaited.
+/// Talks until the expected answer comes.
 async fn talk_until(client: &mut Client, container: &str, program: &str, answer: &str) {
     until_seen(format!("{answer:?} as the answer to {program}"), async || {
         let said = talk(client, container, program, ASK).await;
@@ -210,7 +211,7 @@ async fn a_container_reaches_the_sockets_that_its_handler_names_and_no_others() 
     let large = "head -c 3000000 /dev/urandom >/data; cat /data >&3; /shut; cmp - /data <&3 && echo same";
     assert_eq!(talk(&mut client, &container, "one", large).await, "same\n");
 
-    // A socket that comes later, and one that is made anew.
+    // A socket created later, and a recreated one.
     let later = Server::start(&at("later.sock"));
     talk_until(&mut client, &container, "later", "question\n").await;
     server.stop();
@@ -218,11 +219,11 @@ async fn a_container_reaches_the_sockets_that_its_handler_names_and_no_others() 
     assert_eq!(talk(&mut client, &container, "one", ASK).await, "question\n");
     talk_until(&mut client, &container, "two", "question\n").await;
 
-    // Who dials by itself has no token, and gets nothing.
+    // A program dialling directly has no token, and gets nothing.
     let dialled = client.exec(&container, &["/dial"], 60).await.unwrap().exit_code;
     assert_ne!(u32::try_from(dialled).unwrap(), vsock::ANSWERED);
 
-    // The user that the pod names, and what another daemon finds.
+    // The pod's named user, and the state found by another daemon.
     let mut named = spec::container("named", &image, &["sleep", "100000"]);
     named.mounts = vec![mount(&at("a.sock"), "/run/one.sock")];
     let context = named.linux.as_mut().unwrap().security_context.as_mut().unwrap();

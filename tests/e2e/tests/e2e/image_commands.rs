@@ -1,5 +1,5 @@
-//! `podvisor pull`, `images`, `image inspect`, `image import` and `rmi` before a real daemon and a real registry, and a pod of an image
-//! that was imported.
+//! `podvisor pull`, `images`, `image inspect`, `image import` and `rmi` before a real daemon and a real
+//! registry, and a pod of an imported image.
 
 use std::path::Path;
 use std::process::{Output, Stdio};
@@ -29,7 +29,7 @@ async fn json(host: &Host, arguments: &[&str]) -> Value {
     serde_json::from_str(&succeeds(host, &[arguments, &["-o", "json"]].concat()).await).unwrap()
 }
 
-/// Writes an OCI image layout of busybox with one more layer, whose file says where it is from.
+/// Writes an OCI image layout of busybox with one more layer. Its file names its origin.
 fn write_layout(directory: &Path) {
     let (mut layers, config) = tests_registry::busybox_image().unwrap();
     layers.push(Layer::builder().file("from", 0o644, b"a layout").build());
@@ -123,7 +123,7 @@ async fn imported_image_runs(host: &Host) {
     assert_eq!(client.sh(&container, "cat /from").await.unwrap(), "a layout");
     client.remove_pod(&pod).await.unwrap();
 
-    // What is cut short leaves nothing, also no files on the daemon's disk.
+    // An interrupted import leaves nothing, also no files on the daemon's disk.
     let bytes = std::fs::read(archive).unwrap();
     let cut = host.dir().join("cut.tar.gz");
     std::fs::write(&cut, &bytes[..bytes.len() / 2]).unwrap();

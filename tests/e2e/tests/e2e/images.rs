@@ -1,4 +1,4 @@
-//! Images as containers see them, and the errors that bad ones give.
+//! Images from a container's view, and the errors of bad ones.
 
 use proto_cri::v1;
 use serde_json::json;
@@ -109,14 +109,15 @@ async fn a_tag_that_is_not_in_the_registry_is_an_error_with_its_name() {
     let error = host.client().pull(&name).await.unwrap_err();
     assert_eq!(error.code(), Code::NotFound);
     assert!(error.message().contains("e2e/nothing"), "{error}");
-    // The kubelet knows a registry that does not answer by the beginning of the message, and by this code.
+    // The kubelet recognizes an unresponsive registry by the beginning of the message, and by this code.
     let error = host.client().pull("127.0.0.1:1/e2e/nothing:9").await.unwrap_err();
     assert_eq!(error.code(), Code::Unknown);
     assert!(error.message().starts_with("RegistryUnavailable: "), "{error}");
     host.stop().await.unwrap();
 }
 
-/// Pushes a busybox image that declares volumes: with content, empty, absent, behind a link, and one that is mounted over.
+/// Pushes a busybox image with declared volumes: with content, empty, absent, behind a link, and one to be
+/// mounted over.
 async fn with_volumes(host: &Host) -> String {
     let layer = Layer::builder()
         .dir("srv", 0o755)

@@ -30,7 +30,7 @@ async fn pods_and_daemon_go_on_when_the_files_that_they_started_from_are_gone() 
     let pod = client.run_pod(&spec::pod("old", host.dir())).await.unwrap();
     let first = client.run(&pod, spec::container("first", &image, &["sleep", "100000"])).await.unwrap();
 
-    // As dpkg does it: names go, and what is open stays.
+    // As dpkg does it: names go, and open files stay.
     for file in std::fs::read_dir(installed.path()).unwrap() {
         std::fs::remove_file(file.unwrap().path()).unwrap();
     }
@@ -63,7 +63,8 @@ async fn pods_and_daemon_go_on_when_the_files_that_they_started_from_are_gone() 
 /// The head of a GNU build id among the notes of an ELF file, of 20 bytes; the id follows.
 const BUILD_ID: &[u8] = b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
 
-/// Renames a VMM and a kernel over those in `dir`, as dpkg does: the built ones, or with another build id if `another`.
+/// Renames a VMM and a kernel over those in `dir`, as dpkg does: the built ones, or with another build id if
+/// `another`.
 fn replace(dir: &Path, built: &Built, another: bool) {
     for file in [built.bin.join("podvisor-vmm"), built.guest_image.join("vmlinux")] {
         let mut content = std::fs::read(&file).unwrap();
@@ -101,7 +102,7 @@ async fn pods_are_outdated_once_their_files_are_replaced_and_those_of_the_restar
     let old = client.run_pod(&spec::pod("old", host.dir())).await.unwrap();
     assert_eq!(outdated(&host, &[]).await["restart_needed"], false);
 
-    // The daemon goes on with the files that it has open, and its next pods are of these, too.
+    // The daemon goes on with its open files, and starts its next pods from these, too.
     replace(installed.path(), &built, true);
     let late = client.run_pod(&spec::pod("late", host.dir())).await.unwrap();
     let versions = outdated(&host, &["e2e/old", "e2e/late"]).await;
@@ -123,7 +124,7 @@ async fn pods_are_outdated_once_their_files_are_replaced_and_those_of_the_restar
     let versions = outdated(&host, &["e2e/old", "e2e/late"]).await;
     assert_eq!((&versions["restart_needed"], &versions["vms"]), (&false.into(), &3.into()), "{versions}");
 
-    // Copies of what was there first are the same build.
+    // Copies of the first files are the same build.
     replace(installed.path(), &built, false);
     let versions = outdated(&host, &["e2e/new"]).await;
     assert_eq!(versions["restart_needed"], true, "{versions}");

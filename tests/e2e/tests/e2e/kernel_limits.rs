@@ -1,4 +1,4 @@
-//! Limits of the guest's kernel: those of what the pod may grow to, not of what it booted with.
+//! Limits of the guest's kernel: those for the pod's largest size, not for its size at boot.
 
 use tests_e2e::{Host, spec};
 
@@ -12,7 +12,8 @@ async fn limits_of_the_guests_kernel_are_those_of_the_memory_that_the_pod_may_ha
     let info = client.pod_info(&pod, "/guest").await.unwrap();
     let most = info["resources"]["most"]["memory_bytes"].as_u64().unwrap();
     assert!(most > info["guest"]["total_bytes"].as_u64().unwrap(), "{info}");
-    // A thread takes 16 KiB of stack, and the kernel gives all stacks an eighth of the memory; one user may have half of them.
+    // A thread takes 16 KiB of stack, and the kernel gives all stacks an eighth of the memory; one user may
+    // have half of them.
     let threads = most / (8 * 16 * 1024);
     let of_first_network = ("cut -f3 /proc/sys/net/ipv4/tcp_mem", most / 4096 / 16);
     let limits = [
@@ -25,7 +26,7 @@ async fn limits_of_the_guests_kernel_are_those_of_the_memory_that_the_pod_may_ha
         ("cat /proc/sys/net/ipv4/tcp_max_tw_buckets", (most / (256 * 1024)).min(262_144)),
         ("cat /proc/sys/net/netfilter/nf_conntrack_max", (most / (16 * 1024) / 8).min(65_536)),
     ];
-    // The kernel shows this one in the guest's first network alone, which a pod from a template is not in.
+    // The kernel only shows this one in the guest's first network. A pod from a template is in another one.
     let first = (!host.daemon.has_templates()).then_some(of_first_network);
     for (line, least) in limits.into_iter().chain(first) {
         let text = client.sh(&container, line).await.unwrap();

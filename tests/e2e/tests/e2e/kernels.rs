@@ -4,8 +4,8 @@ use tests_e2e::built::Built;
 use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
 
-/// How much less memory a guest of the full kernel may have for containers than one of the small kernel, in KiB: what differs
-/// from one boot to the next.
+/// Largest shortfall of memory for containers with the full kernel, compared with the small one, in KiB: the
+/// variation between boots.
 const LESS_KIB_MAX: u64 = 4 << 10;
 
 /// Starts a pod of the handler with a container, and returns both.

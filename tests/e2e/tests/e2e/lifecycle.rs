@@ -1,4 +1,4 @@
-//! A pod's and a container's life, and what happens when a step of it is asked twice.
+//! A pod's and a container's life, and repeated requests for each step.
 
 use proto_cri::v1;
 use tests_e2e::traces::Traces;

@@ -1,13 +1,14 @@
-//! The ground of tests under load: their sizes, and a container that sees all of a guest.
+//! The base of tests under load: their sizes, and a container with a view of the whole guest.
 
 use proto_cri::v1;
 use tests_e2e::client::Client;
 use tests_e2e::{Host, spec};
 
-/// `full` (`make load`) or `soak` (`make soak`) for larger sizes, which take a software node minutes and hours.
+/// `full` (`make load`) or `soak` (`make soak`) for larger sizes. They take minutes and hours on a software
+/// node.
 const LOAD_VARIABLE: &str = "PODVISOR_E2E_LOAD";
 
-/// The normal size, the full one, or that of a soak.
+/// The normal size, the full one, or a soak's.
 pub(crate) fn size([normal, full, soak]: [usize; 3]) -> usize {
     match std::env::var(LOAD_VARIABLE).as_deref() {
         Err(_) | Ok("") => normal,
@@ -25,7 +26,7 @@ pub(crate) async fn container(host: &Host, client: &mut Client, name: &str) -> (
     (pod, id)
 }
 
-/// One more container in the pod, that sees the guest's own processes.
+/// One more container in the pod, with a view of the guest's own processes.
 pub(crate) async fn watcher(host: &Host, client: &mut Client, pod: &str) -> String {
     let image = client.pull(&host.busybox()).await.unwrap();
     let mut config = spec::shell("watcher", &image, "sleep 100000");

@@ -8,7 +8,7 @@ use tests_e2e::{Host, spec};
 
 use crate::load::size;
 
-/// An awk program that writes lines of 64 bytes with their number, so that a lost, doubled or torn one shows.
+/// An awk program writing lines of 64 bytes with their number, to detect lost, doubled or torn lines.
 fn numbers(lines: u32) -> String {
     format!("BEGIN {{ for (i = 0; i < {lines}; i++) printf \"%063d\\n\", i }}")
 }
@@ -28,7 +28,7 @@ fn content(log: &[u8]) -> Vec<Vec<u8>> {
             _ => panic!("{:?}", String::from_utf8_lossy(entry)),
         }
     }
-    // What no newline ended, or nothing.
+    // The rest without a newline, or nothing.
     lines.push(line);
     lines
 }
@@ -148,7 +148,7 @@ async fn a_full_log_disk_is_reported_stops_no_container_and_is_written_again_whe
         numbers((1 << 20) / 64)
     );
     let container = client.run(&pod, spec::shell("writer", &image, &line)).await.unwrap();
-    // It wrote four times what there is room for, and goes on.
+    // It wrote four times the available space, and goes on.
     client.sh(&container, "until [ -e /full ]; do sleep 0.1; done").await.unwrap();
     host.daemon.logs("a container's log cannot be written", 1).await;
     mount(MsFlags::MS_REMOUNT, LARGE).unwrap();

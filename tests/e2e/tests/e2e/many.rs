@@ -51,7 +51,7 @@ async fn twenty_pods_asked_for_at_once_all_become_ready_and_serve() {
     host.stop().await.unwrap();
 }
 
-/// Prints the cost of a list beside that many running VMs. The figure is not judged: the node is emulated.
+/// Prints the cost of a list with so many running VMs. It is not asserted: the node is emulated.
 async fn print_list_median(client: &mut tests_e2e::client::Client) {
     let mut times = Vec::new();
     for _ in 0..21 {

@@ -1,4 +1,4 @@
-//! The figures that the daemon has for a Prometheus.
+//! The daemon's metrics for Prometheus.
 
 use proto_cri::v1;
 use tests_e2e::prometheus::{Prometheus, lint};
@@ -8,10 +8,10 @@ use tests_e2e::{Host, http, spec};
 const ADDRESS: &str = "127.0.0.1";
 const PORT: u16 = 9134;
 
-/// The section of a configuration that has figures served, at the address of the operators' page.
+/// The configuration section for metrics, with the address of the operators' page.
 pub(crate) const SECTION: &str = "[metrics]\naddress = \"127.0.0.1:9134\"\n";
 
-/// A host whose daemon serves figures.
+/// A host with metrics.
 async fn start() -> Option<Host> {
     let mut host = Host::start().await?;
     let path = host.daemon.config().to_owned();
@@ -75,7 +75,7 @@ async fn a_prometheus_sees_what_runs_and_what_has_ended() {
     }
     assert_eq!(lint(&daemon).await.unwrap(), "");
 
-    // A guest that answers late is left out.
+    // A guest is left out if it answers late.
     let containers = until_seen("the figures of a container", async || {
         let figures = figures("/metrics/cadvisor").await;
         if figures.contains("container=\"busy\"") { Ok(figures) } else { Err(figures) }
@@ -109,7 +109,7 @@ async fn a_prometheus_sees_what_runs_and_what_has_ended() {
 #[tokio::test]
 async fn clients_that_hang_keep_nobody_from_the_figures() {
     let Some(host) = start().await else { return };
-    // Three that say nothing, and one that stops in the middle of its request.
+    // Three silent connections, and one stopping in the middle of its request.
     let mut hanging = Vec::new();
     for _ in 0..3 {
         hanging.push(tokio::net::TcpStream::connect((ADDRESS, PORT)).await.unwrap());

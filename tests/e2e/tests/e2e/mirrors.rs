@@ -1,4 +1,4 @@
-//! Images by the names of registries that are not there, through mirrors that the operator sets while the daemon runs.
+//! Images by the names of missing registries, through mirrors set by the operator while the daemon runs.
 
 use proto_cri::v1;
 use serde_json::json;
@@ -26,7 +26,7 @@ async fn an_image_of_two_mirrored_registries_is_one_and_goes_as_one() {
     assert_eq!(image.repo_tags, names);
     assert_eq!(image.repo_digests.len(), 2);
 
-    // Whoever is late finds it gone, which is what it wanted.
+    // Later callers find it removed. That is their aim, too.
     let removals = (0..5).map(|n| {
         let (mut client, name) = (host.client(), names[n % 2]);
         tokio::spawn(async move {

@@ -1,4 +1,5 @@
-//! The board and the alerts of `dist/monitoring` on a node that has everything: a VM, and another runtime behind the daemon.
+//! The dashboard and the alerts of `dist/monitoring` on a node with everything: a VM, and another runtime
+//! behind the daemon.
 
 use tests_e2e::prometheus::Prometheus;
 use tests_e2e::spec;
@@ -21,7 +22,7 @@ fn queries() -> Vec<String> {
     queries.collect()
 }
 
-/// The series that an alert looks at: its query without the threshold at the end.
+/// The series of an alert: its query without the threshold at the end.
 fn without_threshold(query: &str) -> &str {
     let compared = [" > ", " == "].into_iter().filter_map(|operator| query.rsplit_once(operator));
     let (series, threshold) = compared.max_by_key(|(series, _)| series.len()).unwrap();
@@ -53,7 +54,7 @@ async fn every_query_of_the_board_and_every_alert_has_series() {
     let container = client.run(&vm, spec::shell("main", &image, "sleep 100000")).await.unwrap();
     let node = client.run_pod(&upstream::node_pod(&host)).await;
     let node = node.unwrap_or_else(|error| panic!("{error}\n{}", containerd.log()));
-    // One of the codes other than Ok that the board shows, and that the daemon itself has answered with.
+    // An answer of the daemon itself with one of the dashboard's codes other than Ok.
     client.start(&container).await.unwrap_err();
 
     let prometheus = Prometheus::start(host.dir()).unwrap();
@@ -89,7 +90,7 @@ async fn an_upstream_that_is_down_is_seen_in_the_figures_until_it_is_back() {
     containerd.kill().await.unwrap();
     shows("podvisor_upstream_up 0").await;
     upstream::is_up(&mut host.client(), false).await;
-    // It fires after two minutes, which may have passed on a loaded node.
+    // It fires after two minutes. They may have passed on a loaded node.
     let alert = "ALERTS{alertname=\"PodvisorUpstreamDown\"}";
     assert_eq!(prometheus.value(alert).await.unwrap(), 1.0);
 

@@ -80,7 +80,7 @@ fn sleeper(name: &str, image: &str, mounts: Vec<v1::Mount>) -> v1::ContainerConf
     v1::ContainerConfig { mounts, ..spec::container(name, image, &["sleep", "3600"]) }
 }
 
-/// Counts the mounts in a pod's shared directory, by the mount table of its VMM, whose root the directory is.
+/// Counts the mounts in a pod's shared directory, by the mount table of its VMM: the directory is its root.
 async fn bound(client: &mut Client, pod: &str) -> usize {
     let vmm = client.vmm(pod).await.unwrap();
     let table = fs::read_to_string(format!("/proc/{vmm}/mountinfo")).unwrap();
@@ -141,7 +141,7 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
     client.sh(&main, "echo last words > /dev/termination-log").await.unwrap();
     assert_eq!(volumes.read("termination"), "last words\n");
 
-    // A link that is swapped, as the kubelet swaps a ConfigMap's versions.
+    // A swapped link, as in the kubelet's updates of a ConfigMap.
     assert_eq!(client.sh(&main, "cat /data/key").await.unwrap(), "old");
     fs::create_dir(volumes.path("real/v2")).unwrap();
     fs::write(volumes.path("real/v2/key"), "new").unwrap();
@@ -155,7 +155,7 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
     assert_eq!(output.lines().filter(|line| line.contains("Read-only file system")).count(), 3, "{output}");
     assert!(output.contains("ro/below/x\n") && volumes.path("tree/below/x").exists(), "{output}");
 
-    // A later mount of the host reaches the one that asked for it.
+    // A later mount of the host reaches the container with the matching propagation.
     volumes.tmpfs("late/point");
     volumes.file("late/point/news", "");
     client.prints(&main, "ls /late/point", "news\n").await.unwrap();
@@ -179,7 +179,7 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
     host.stop().await.unwrap();
 }
 
-/// A container that runs a program by the node's Python, with the directory at `/data`.
+/// A container running a program with the node's Python, with the directory at `/data`.
 fn python(name: &str, image: &str, program: &str, data: &Path) -> v1::ContainerConfig {
     let read_only = |path: &str| v1::Mount { readonly: true, ..mount(Path::new(path), path) };
     let mounts = vec![mount(data, "/data"), read_only("/usr"), read_only("/lib"), read_only("/lib64")];
