@@ -1,4 +1,4 @@
-//! Containers that manage processes of their own: a cgroup of theirs, an init system, another container runtime.
+//! Containers managing their own processes: their own cgroup, an init system, another container runtime.
 
 use proto_cri::v1;
 use serde_json::json;
@@ -13,7 +13,8 @@ const HANDS_DOWN: &str = "mkdir /sys/fs/cgroup/init && echo 0 >/sys/fs/cgroup/in
                           echo '+memory +pids' >/sys/fs/cgroup/cgroup.subtree_control && \
                           mkdir /sys/fs/cgroup/work && touch /flags/ready; exec sleep 100000";
 
-/// A directory in which a container says that it has handed controllers down. A command that runs before that is in the way.
+/// A directory for a container's flag: it has delegated its controllers. An earlier command would be in the
+/// way.
 struct Flags(tempfile::TempDir);
 
 impl Flags {
@@ -40,14 +41,14 @@ async fn a_command_runs_in_a_container_that_hands_controllers_down() {
     let line = "cat /proc/self/cgroup; \
                 echo 0 >/sys/fs/cgroup/work/cgroup.procs && cat /proc/self/cgroup";
     assert_eq!(client.sh(&container, line).await.unwrap(), "0::/init\n0::/work\n");
-    // Once more, and with what is left below.
+    // Once more, and with the remaining cgroups below.
     assert_eq!(client.sh(&container, "cat /proc/self/cgroup").await.unwrap(), "0::/init\n");
     client.stop(&container, 0).await.unwrap();
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
 
-/// A container runtime and what it starts, from Debian's packages.
+/// A container runtime and its programs, from Debian's packages.
 const DOCKER: [&str; 5] = [
     "/usr/sbin/dockerd",
     "/usr/bin/docker",
@@ -56,7 +57,7 @@ const DOCKER: [&str; 5] = [
     "/usr/sbin/runc",
 ];
 
-/// Starts dockerd as its own image does: all processes leave the cgroup that hands controllers down.
+/// Starts dockerd like its own image: all processes leave the cgroup before it delegates controllers.
 const DOCKERD: &str = "cd /sys/fs/cgroup && mkdir init && echo 0 >init/cgroup.procs && \
                        sed 's/ / +/g; s/^/+/' cgroup.controllers >cgroup.subtree_control && touch /flags/ready && \
                        exec dockerd --storage-driver overlay2 --iptables=false --bridge=none >/tmp/dockerd.log 2>&1";
@@ -65,7 +66,7 @@ const DOCKERD: &str = "cd /sys/fs/cgroup && mkdir init && echo 0 >init/cgroup.pr
 const DOCKER_IMPORTS: &str =
     "tar -c -C / bin | docker import - box >/dev/null && docker info -f '{{.Driver}} {{.CgroupVersion}}'";
 
-/// Runs a container that writes to its root and has a limit.
+/// Runs a container with a limit, writing to its root.
 const DOCKER_RUNS: &str = "docker run --rm --network none -m 32m box /bin/sh -c \
                            'echo inside >/file; rm /bin/vi; cat /file /sys/fs/cgroup/memory.max'";
 
@@ -133,7 +134,8 @@ const INIT_SYSTEM: [&str; 17] = [
 const SERVICE: &str = "[Unit]\nDescription=A service\n[Service]\nExecStart=/bin/sh -c 'echo started; touch /flags/ready; exec sleep 100000'\n\
                        Restart=always\nMemoryMax=16M\n[Install]\nWantedBy=multi-user.target\n";
 
-/// The init system is up, its service runs in a cgroup of its own with a limit, and is started again when it is killed.
+/// The init system is up, its service runs in a cgroup of its own with a limit, and is started again when it
+/// is killed.
 const LOOKS: &str = "until systemctl is-active hello.service >/dev/null 2>&1; do sleep 0.5; done; \
                      pid=$(systemctl show -P MainPID hello.service); cat /proc/$pid/cgroup; \
                      cat /sys/fs/cgroup/system.slice/hello.service/memory.max; kill -9 $pid; \

@@ -18,7 +18,7 @@ async fn a_pod_answers_on_its_address_and_on_its_host_ports_of_tcp_and_udp() {
             host_port: 12_053,
             ..Default::default()
         },
-        // No host port: the pod only says that it listens there.
+        // No host port: the pod only declares its port.
         v1::PortMapping { container_port: 8080, ..Default::default() },
     ];
     let pod = client.run_pod(&config).await.unwrap();
@@ -27,7 +27,7 @@ async fn a_pod_answers_on_its_address_and_on_its_host_ports_of_tcp_and_udp() {
     let ip = client.pod_ip(&pod).await.unwrap();
     assert_eq!(http::get(&ip, 80).await.unwrap(), "hello\n");
     assert_eq!(http::ask("127.0.0.1", 12_080, "/").await.unwrap(), "hello\n");
-    // Nobody listens at the pod's UDP port: that its kernel counts the datagram shows that it came.
+    // No program listens at the pod's UDP port: its kernel's counter shows that the datagram came.
     let unheard = "awk '/^Udp: [0-9]/ { print $3 }' /proc/net/snmp";
     assert_eq!(client.sh(&web, unheard).await.unwrap(), "0\n");
     until("a datagram to come through", async || {

@@ -1,10 +1,10 @@
-//! Volumes on a server of files that knows users, and takes root for nobody.
+//! Volumes on a file server with user permissions, without rights for root.
 
 use proto_cri::v1;
 use tests_e2e::nfs::Nfs;
 use tests_e2e::{Host, disk, spec};
 
-/// A container that sleeps as this user, with the export at `/data`.
+/// A sleeping container with this user, with the export at `/data`.
 fn container(name: &str, image: &str, nfs: &Nfs, user: i64) -> v1::ContainerConfig {
     let mut config = spec::container(name, image, &["sleep", "3600"]);
     let host_path = nfs.mounted().display().to_string();
@@ -53,7 +53,7 @@ async fn an_export_that_squashes_root_takes_what_its_user_may_do_on_the_node() {
     context.supplemental_groups = vec![2000, 3000];
     let of_group = client.run(&pod, of_group).await.unwrap();
     assert_eq!(client.sh(&of_group, work).await.unwrap(), "one\n1000:3000\n");
-    // The guest's kernel knows that this one is not of the group.
+    // The guest's kernel checks the group: this user is not in it.
     assert_eq!(client.sh(&user, &or_refused).await.unwrap(), "refused\n");
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();

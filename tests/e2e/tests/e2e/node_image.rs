@@ -1,5 +1,6 @@
-//! The image that installs Podvisor on nodes, in a Debian system with a systemd and a containerd (`tests/deb/boot`): run as the
-//! DaemonSet's container is, with its rights and no more, under pods of both runtimes. The kubelet is a program that keeps its arguments.
+//! The image for installing Podvisor on nodes, in a Debian system with a systemd and a containerd
+//! (`tests/deb/boot`): run like the DaemonSet's container, with exactly its rights, under pods of both
+//! runtimes. A program recording its arguments stands in for the kubelet.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -14,11 +15,12 @@ use crate::package::PACKAGES_VARIABLE;
 use crate::system::System;
 use crate::upstream;
 
-/// Unpacks the image's one layer, which is its largest blob.
+/// Unpacks the image's one layer, its largest blob.
 const UNPACK: &str = "mkdir /layout /image && tar -xf /node.tar -C /layout && \
      tar -xzf $(ls -S /layout/blobs/sha256/* | head -n 1) -C /image && mkdir /image/proc /image/dev && touch /image/dev/null";
 
-/// Runs what follows as the container does: in the image, with the node's processes, its root at /host and the container's rights.
+/// Runs the following commands like the container: in the image, with the node's processes, its root at /host
+/// and the container's rights.
 const CONTAINER: &str = "unshare --mount --propagation slave --uts --ipc --cgroup sh -c '\
      mount --rbind / /image/host && mount -t proc proc /image/proc && mount --bind /dev/null /image/dev/null && \
      exec setpriv --no-new-privs --inh-caps=-all --bounding-set=-all,+sys_chroot,+dac_override \
@@ -130,7 +132,7 @@ async fn a_node_gets_podvisor_from_its_image_and_loses_it_again() {
     assert_eq!(system.kubelet().await, kubelet_before);
     system.sh("[ $(du -k /opt/podvisor/lib/podvisor/scratch.ext4 | cut -f 1) -lt 8192 ]").await;
 
-    // Switched, the kubelet has Podvisor, and the pod that was there goes on behind it.
+    // After the switch the kubelet has Podvisor, and the existing pod goes on behind it.
     let said = system.node_does("install --root=/host --switch-kubelet").await;
     assert!(system.kubelet().await.trim_end().ends_with(SWITCHED), "{said}");
     assert_eq!(system.daemon().await, daemon, "{said}");

@@ -1,5 +1,5 @@
-//! Plugins of the node (NRI) and pods in VMs: one that changes what a container is made of, one that hangs, one that dies, and one that
-//! asks for what a VM cannot have.
+//! Plugins of the node (NRI) and pods in VMs: one plugin changes a container, one hangs, one dies, and one
+//! requests something impossible for a VM.
 
 #[path = "../../../../runtime/nri/tests/plugin/mod.rs"]
 #[allow(dead_code, reason = "another test has use for the rest")]

@@ -1,4 +1,4 @@
-//! Pods whose cgroup on the node has less memory, or fewer processes, than they would take.
+//! Pods with a cgroup on the node too small for their memory or processes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ async fn a_guest_that_fills_a_cgroup_without_overhead_loses_a_container_and_not_
     let pod = client.run_pod(&pod("fit", &host, &cgroup, 160 * MIB)).await.unwrap();
     let sleeper = spec::container("sleeper", &image, &["sleep", "3600"]);
     let sleeper = client.run(&pod, limited(sleeper, 100 * MIB)).await.unwrap();
-    // Within its limit, and beyond what the guest has.
+    // Within its limit, and beyond the guest's memory.
     for attempt in 0..2 {
         let line = "BEGIN { for (;;) held[count++] = sprintf(\"%50000s\", \"\") }";
         let eater = spec::container(&format!("eater{attempt}"), &image, &["awk", line]);
@@ -109,7 +109,7 @@ async fn a_vmm_that_the_nodes_kernel_kills_takes_its_containers_along_as_oom_kil
         if restarted {
             host.daemon.stop().await.unwrap();
         }
-        // Less than what any guest holds.
+        // Less than any guest's memory.
         cgroup.limit(4 * MIB);
         assert_eq!(cgroup.oom_kills(), 1, "{}", cgroup.read("memory.events"));
         if restarted {
@@ -139,7 +139,7 @@ async fn the_kubelets_limit_of_a_pods_processes_holds_in_the_guest() {
     let many = client.run(&pod, spec::shell("many", &image, line)).await.unwrap();
     let status = client.wait(&many).await.unwrap();
     assert_ne!(status.exit_code, 0, "{}", status.message);
-    // The VM has its own processes, which nothing refuses.
+    // The VM has its own processes, and nothing refuses them.
     assert_eq!(cgroup.read("pids.events").trim(), "max 0");
     assert_eq!(client.sh(&sleeper, "echo alive").await.unwrap(), "alive\n");
     client.remove_pod(&pod).await.unwrap();

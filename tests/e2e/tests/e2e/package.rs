@@ -1,5 +1,5 @@
-//! The Debian package, in a tree of this host's files with a systemd of its own (`tests/deb/boot`): installed, upgraded
-//! under a running pod, watched, removed and purged.
+//! The Debian package, in a tree of this host's files with a systemd of its own (`tests/deb/boot`):
+//! installed, upgraded under a running pod, watched, removed and purged.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
@@ -11,10 +11,10 @@ use tests_e2e::{host, spec};
 
 use crate::system::{MAIN_PID, System};
 
-/// Directory of the packages that `tests/deb/run` makes.
+/// Directory of the packages made by `tests/deb/run`.
 pub(crate) const PACKAGES_VARIABLE: &str = "PODVISOR_E2E_PACKAGES";
 
-/// A line of shell that lists the VMMs of pods. The daemon may be making a template beside.
+/// A line of shell listing the VMMs of pods. The daemon may be making a template meanwhile.
 const VMMS: &str = "for vmm in $(grep -lx podvisor-vmm /proc/[0-9]*/comm 2>/dev/null); do \
      grep -q /podvisor-unclaimed$ ${vmm%comm}cgroup || echo $vmm; done";
 
@@ -80,13 +80,14 @@ async fn a_pod_outlives_upgrade_watchdog_and_removal_of_the_package() {
     let new = client.run(&pod, spec::shell("new", &image, "exit 3")).await.unwrap();
     assert_eq!(client.wait(&new).await.unwrap().exit_code, 3);
 
-    // A version that could not read the records changes nothing.
+    // A version unable to read the records changes nothing.
     let daemon = system.daemon().await;
     let (status, text) = system.install(&older).await;
     assert!(!status.success() && text.contains("cannot follow the installed version"), "{text}");
     assert_eq!(system.daemon().await, daemon);
 
-    // A daemon that ends, and one that hangs, is started again. A short watchdog saves time and is long enough for a slow node.
+    // systemd restarts a daemon after its end or hang. A short watchdog saves time and is long enough for a
+    // slow node.
     survives(&system, &main, "systemctl kill --signal KILL --kill-who main podvisor").await;
     let short = "/run/systemd/system/podvisor.service.d";
     system.sh(&format!("mkdir -p {short}; printf '[Service]\\nWatchdogSec=30\\n' >{short}/short.conf")).await;

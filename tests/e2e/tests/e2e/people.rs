@@ -1,5 +1,5 @@
-//! `podvisor ps`, `inspect`, `top` and `events` before a real daemon, over its restart too; and the conditions of Status that say
-//! what is wrong with a node on which pods go on.
+//! `podvisor ps`, `inspect`, `top` and `events` before a real daemon, over its restart too; and the
+//! conditions of Status for a faulty node with running pods.
 
 use std::process::{Output, Stdio};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::process::{ChildStdout, Command};
 /// MiB of a disk with room for an image and a pod.
 const DISK_MIB: u64 = 256;
 
-/// How long an event may take, after which another one is caused.
+/// Longest wait for an event. Then the test causes another one.
 const HEARD_WITHIN: Duration = Duration::from_secs(5);
 
 fn podvisor(host: &Host, arguments: &[&str]) -> Command {
@@ -116,7 +116,7 @@ async fn lists(host: &Host, pod: &str, main: &str) {
     }
     let exited = json(host, &["ps", "--state", "exited"]).await;
     assert_eq!(exited[0]["containers"][0]["name"], "ended");
-    // A reader that goes away after a line.
+    // A reader disconnecting after a line.
     let line = format!(
         "{} --config {} ps -a | head -1",
         host.daemon.binary().display(),
@@ -146,7 +146,7 @@ async fn figures(host: &Host, pod: &str) {
     assert!(output.status.success(), "{error}");
     let words: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!((words.len(), &words[..2]), (7, &["e2e", "seen"][..]), "{text}");
-    // A guest that answers late has figures of one time in both samples, and then no rate.
+    // A slow guest has metrics of one time in both samples, and then no rate.
     let pods = until_seen("the rate of a container's work", async || {
         let pods = json(host, &["top"]).await;
         if pods[0]["containers"][0]["cpus"].is_number() { Ok(pods) } else { Err(pods) }
@@ -168,7 +168,7 @@ async fn ambiguous(host: &Host, client: &mut Client) {
     assert_eq!((output.status.code(), text.as_str()), (Some(125), ""));
     assert!(error.contains(&first[..12]) && error.contains(&second[..12]), "{error}");
     client.stop_pod(&first).await.unwrap();
-    // Of equal names the one that lives is meant.
+    // Of equal names, the command takes the running one.
     assert_eq!(json(host, &["inspect", "twin"]).await[0]["id"], second);
     for pod in [first, second] {
         client.remove_pod(&pod).await.unwrap();
@@ -217,7 +217,7 @@ async fn a_node_on_which_pods_go_on_says_what_is_wrong_with_it() {
     host.disk().free().unwrap();
     turns(&mut client, "StateDiskReady", "").await;
 
-    // A VM that ends while there is no daemon.
+    // A VM ending without a daemon.
     let vmm = client.vmm(&lost).await.unwrap();
     host.daemon.stop().await.unwrap();
     kill(vmm, Signal::SIGKILL).unwrap();

@@ -1,16 +1,16 @@
-//! The node goes down without a drain, as far as a daemon that is alone sees that: systemd says so, and sends SIGTERM.
+//! The node goes down without a drain, from the view of a daemon alone: systemd says so, and sends SIGTERM.
 
 use proto_cri::v1;
 use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
 use tests_e2e::wait::until;
 use tests_e2e::{Host, spec};
 
-/// A systemd that shuts down, as systemctl shows it.
+/// The output of systemctl during a shutdown.
 const GOING_DOWN: &str = "case $1 in is-system-running) echo stopping; exit 1 ;; show) echo 2min ;; esac";
-/// And one that does not.
+/// And while running.
 const RUNNING: &str = "case $1 in is-system-running) echo running ;; esac";
 
-/// Writes to its volume when it is asked to end, and leaves that in its kernel's memory.
+/// Writes to its volume at SIGTERM, and leaves the data in its kernel's memory.
 const PROGRAM: &str =
     "trap 'echo ended >/data/end; exit 7' TERM; echo begun >/data/begun; while :; do sleep 0.1; done";
 
@@ -33,7 +33,7 @@ async fn containers_end_in_order_with_the_node_and_their_disks_have_all_that_the
     })
     .await;
 
-    // A daemon that is restarted leaves its pods alone.
+    // A restarted daemon leaves its pods alone.
     host.daemon.put_before_program("systemctl", RUNNING).unwrap();
     host.daemon.stop().await.unwrap();
     host.daemon.kill_and_restart().await.unwrap();

@@ -1,10 +1,10 @@
-//! The environment that a container's process is started with, and the commands that join it.
+//! The environment of a container's process, and of commands joining it.
 
 use proto_cri::v1;
 use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 
-/// Prints what a process sees of itself, and the size of `/dev/shm` in KiB.
+/// Prints a process's view of itself, and the size of `/dev/shm` in KiB.
 const LOOK: &str = "pwd; echo $GREETING; cat /proc/self/oom_score_adj; ulimit -n; ulimit -Hn; umask; \
                     df -k /dev/shm | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2";
 
@@ -42,7 +42,7 @@ async fn a_process_and_its_commands_have_the_details_asked_for() {
     let said: Vec<&str> = log.lines().map(|entry| entry.split_once(' ').unwrap().1).collect();
     assert_eq!(said, ["stdout F /dev/pts/0", "stdout F all"]);
 
-    // Privileges of a program that is its owner's: the set-user-id bit counts in a container's own files.
+    // A program with its owner's privileges: the set-user-id bit works in a container's own files.
     let line = "cp /bin/busybox /bin/asroot && chmod 4755 /bin/asroot && sleep 100000";
     let id = client.run(&pod, spec::shell("owner", &image, line)).await.unwrap();
     let options = "until [ -u /bin/asroot ]; do sleep 0.1; done; grep ' / ' /proc/self/mounts | tail -n 1";

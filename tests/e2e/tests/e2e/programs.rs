@@ -1,10 +1,10 @@
-//! Programs for containers, for what no tool of busybox can do. No compiler is at hand where the tests run, so they are written
-//! down: system calls whose arguments are all known beforehand, in an ELF file with one segment.
+//! Programs for containers, beyond busybox's tools. The tests have no compiler, so the programs are written
+//! as bytes: system calls with constant arguments, in an ELF file with one segment.
 
 const BASE: u32 = 0x40_0000;
 const HEADERS_BYTES: usize = 64 + 56;
 
-/// The address of what comes behind code of this length.
+/// The address after code of this length.
 pub(crate) fn behind(code_bytes: usize) -> u32 {
     BASE + u32::try_from(HEADERS_BYTES + code_bytes).unwrap()
 }
@@ -35,7 +35,7 @@ pub(crate) fn exit_behind(jump: u8, status: u32) -> Vec<u8> {
     code
 }
 
-/// A static x86-64 program whose one segment is the whole file, entered behind the headers (elf(5)).
+/// A static x86-64 program. Its one segment is the whole file, with the entry after the headers (elf(5)).
 pub(crate) fn elf(body: &[u8]) -> Vec<u8> {
     let entry = u64::from(BASE) + HEADERS_BYTES as u64;
     let length = (HEADERS_BYTES + body.len()) as u64;

@@ -1,5 +1,6 @@
-//! Random images in the whole grammar of archives, each mounted in a pod as a volume: what the pod's programs see is what the layers say.
-//! A test of runtime/image has the node's own kernel show the same images, with their extended attributes.
+//! Random images in the whole grammar of archives, each mounted in a pod as a volume: the pod's programs see
+//! exactly the layers' content. A test of runtime/image checks the same images in the node's own kernel, with
+//! their extended attributes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -14,8 +15,8 @@ const SEEDS_VARIABLE: &str = "PODVISOR_IMAGE_SEEDS";
 const SEEDS: u64 = 4;
 const OF_A_POD: u64 = 8;
 
-/// The question to busybox for every path below the volume, in the order of the paths' bytes: type and permissions, user, group, time, and
-/// the numbers of a device.
+/// The question to busybox for every path below the volume, in the order of the paths' bytes: type and
+/// permissions, user, group, time, and the numbers of a device.
 const STAT: &str = "stat -c '%f %u %g %Y %t:%T'";
 
 /// The image's root in the container.
@@ -23,7 +24,7 @@ fn place(seed: u64) -> String {
     format!("/images/{seed}")
 }
 
-/// Bytes of all paths below the root, with the nodes that they name, in the order of the bytes.
+/// Bytes of all paths below the root, with their nodes, in the order of the bytes.
 fn paths(model: &Model) -> BTreeMap<Vec<u8>, &Node> {
     let named = model.names.iter().map(|(path, number)| (path.join(&b'/'), &model.nodes[*number]));
     named.collect()
@@ -60,7 +61,7 @@ async fn asked(client: &mut Client, container: &str, seed: u64, line: &str) -> V
     answer.stdout
 }
 
-/// Compares what the container shows with the model.
+/// Compares the container's view with the model.
 async fn compare(client: &mut Client, container: &str, seed: u64, model: &Model) {
     let paths = paths(model);
     let names: Vec<u8> = paths.keys().flat_map(|path| [b"./", &path[..], b"\0"].concat()).collect();
@@ -98,7 +99,7 @@ async fn look_at(host: &Host, client: &mut Client, busybox: &str, seeds: std::op
     let (mut models, mut mounts) = (Vec::new(), Vec::new());
     for seed in seeds.clone() {
         let (mut layers, model) = random::image(seed);
-        // The registry's client pushes no blob without bytes, which is an archive of nothing.
+        // The registry's client pushes no empty blob, as from an empty archive.
         layers.retain(|layer| !layer.bytes.is_empty());
         let name = format!("e2e/random-{seed}");
         host.registry.push_image(&name, "1", layers, serde_json::json!({})).await.unwrap();

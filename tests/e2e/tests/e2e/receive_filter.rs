@@ -1,7 +1,7 @@
-//! The receive filter of a pod's interface: which frames of the node's bridge reach the guest.
+//! The receive filter of a pod's interface: selects the frames of the node's bridge for the guest.
 //!
-//! Frames come from the node and are counted in the guest, which gets them in their order: those that were
-//! sent last are large, and so the bytes that the guest has received say when no more are to come.
+//! Frames come from the node and are counted in the guest, in their order. The last frames sent are large, so
+//! the guest's received bytes show the end of them all.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 
@@ -10,24 +10,24 @@ use tests_e2e::client::Client;
 use tests_e2e::wait::{until, until_seen};
 use tests_e2e::{Host, spec};
 
-/// Frames of one kind that are sent at a time: many more than the network carries by itself meanwhile.
+/// Number of frames of one kind sent at a time: many more than the network's own traffic meanwhile.
 const FRAMES: u64 = 60;
 
-/// Content of the frames whose receipt is in question, and of the large ones, which still fit the bridge.
+/// Content of the tested frames, and of the large ones. The large ones still fit the bridge.
 const SMALL: &[u8] = b"hello";
 const LARGE: &[u8] = &[b'x'; 1400];
 
 /// Nobody listens there.
 const PORT: u16 = 9;
 
-/// A group that every IPv6 host is in.
+/// A group of every IPv6 host.
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 
-/// The groups of hosts whose addresses end in 34:5678 and 99:8888.
+/// The groups of hosts with addresses ending in 34:5678 and 99:8888.
 const GROUP: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff34, 0x5678);
 const OTHER_GROUP: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff99, 0x8888);
 
-/// A container whose guest's frames are counted.
+/// A container with its guest's frame counters.
 struct Guest {
     client: Client,
     container: String,
@@ -36,7 +36,7 @@ struct Guest {
 }
 
 impl Guest {
-    /// Bytes and frames that the guest has received.
+    /// Bytes and frames received by the guest.
     async fn received(&mut self) -> (u64, u64) {
         let line = "awk '/eth0:/ { print $2, $3 }' /proc/net/dev";
         let counts = self.client.sh(&self.container, line).await.unwrap();
@@ -53,8 +53,8 @@ impl Guest {
         SocketAddrV6::new(group, PORT, 0, self.bridge).into()
     }
 
-    /// Sends frames to an address of the bridge, then as many large ones that surely reach the guest. Returns
-    /// whether the first did, too.
+    /// Sends frames to an address of the bridge, then as many large ones, certain to reach the guest. Returns
+    /// true if the first ones reached it, too.
     async fn receives(&mut self, to: SocketAddr) -> bool {
         let (bytes_before, frames_before) = self.received().await;
         send(to, SMALL);
@@ -68,7 +68,8 @@ impl Guest {
         frames.await >= FRAMES + FRAMES / 2
     }
 
-    /// Tries until frames to `to` come, or come no more: a guest sets its filter a little later than it joins.
+    /// Tries until frames to `to` come, or come no more: a guest sets its filter a little later than it
+    /// joins.
     async fn comes_to_receive(&mut self, to: SocketAddr, wanted: bool) {
         let event = format!("frames to {to} to be received: {wanted}");
         until(event, async || self.receives(to).await == wanted).await;
@@ -137,7 +138,7 @@ async fn pods_find_each_other_through_their_filters_even_under_another_address()
     for ip in &addresses {
         other.sh(&format!("ping -c 1 -w 300 {ip}")).await;
     }
-    // What the others remember is forgotten, as if it had grown old.
+    // The others' caches are cleared, as if expired.
     guest.sh("ip link set eth0 address 02:00:00:00:00:77").await;
     other.sh("ip neigh flush dev eth0").await;
     for ip in &addresses {

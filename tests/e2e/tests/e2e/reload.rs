@@ -1,5 +1,5 @@
-//! A reload of the configuration by a real daemon with a running pod: values that it takes up, a key that waits for a restart,
-//! a wrong file, and a changed level of the log.
+//! A reload of the configuration by a real daemon with a running pod: changed values, a key waiting for a
+//! restart, a wrong file, and a changed level of the log.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use tokio::process::Command;
 const ADDRESS: &str = "127.0.0.1";
 const PORT: u16 = 9135;
 
-/// Runs `podvisor config`, and returns whether it succeeded and what it wrote.
+/// Runs `podvisor config`, and returns its success and output.
 async fn config(host: &Host, arguments: &[&str]) -> (bool, String, String) {
     let mut command = Command::new(host.daemon.binary());
     command.arg("--config").arg(host.daemon.config()).arg("config").args(arguments);
@@ -33,7 +33,7 @@ fn key<'a>(report: &'a Value, key: &str) -> &'a Value {
     report["keys"].as_array().unwrap().iter().find(|one| one["key"] == key).unwrap()
 }
 
-/// Sends SIGHUP, and waits until the log has `count` lines that end a reload in this way.
+/// Sends SIGHUP, and waits until the log has `count` such lines at the end of a reload.
 async fn reload(host: &Host, line: &str, count: usize) {
     kill(Pid::from_raw(i32::try_from(host.daemon.pid()).unwrap()), Signal::SIGHUP).unwrap();
     host.daemon.logs(line, count).await;
@@ -51,7 +51,7 @@ async fn figure(line: &str) {
 }
 
 fn write(path: &Path, text: &str) {
-    // As an editor does: the file is never half of what it is to be.
+    // As an editor does it: the file is never half-written.
     let beside = path.with_extension("new");
     std::fs::write(&beside, text).unwrap();
     std::fs::rename(beside, path).unwrap();
@@ -105,7 +105,7 @@ async fn a_running_pod_outlives_reloads_and_each_says_what_it_did() {
     assert_eq!(key(&shown, "handler.small.memory_mib")["value"], 64);
     assert_eq!(key(&shown, "streaming.address")["value"], "127.0.0.1:0");
 
-    // A wrong file leaves all of that in force.
+    // A wrong file leaves all of it in force.
     write(&path, &format!("{after}memory_mibs = 1\n"));
     let line = after.lines().count() + 1;
     reload(&host, REFUSED, 1).await;
@@ -171,7 +171,7 @@ async fn images_are_pinned_as_a_reload_has_it() {
         reload(&host, RELOADED, count + 1).await;
         assert_eq!(is_pinned(&host).await, expected, "{names}: {}", host.daemon.log());
     }
-    // A name that is none is refused; and the kubelet decides what is removed.
+    // An invalid name is refused; and the kubelet decides about removals.
     write(&path, &with("\"*\""));
     reload(&host, REFUSED, 1).await;
     let mut client = host.client();

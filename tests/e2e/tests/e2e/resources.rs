@@ -1,4 +1,4 @@
-//! Limits in the guest, how they change, and a VM that grows and shrinks with its pod.
+//! Limits in the guest, their changes, and a VM growing and shrinking with its pod.
 
 use proto_cri::v1;
 use tests_e2e::client::Client;
@@ -8,7 +8,7 @@ use tonic::{Code, Status};
 
 const MIB: i64 = 1 << 20;
 
-/// A host with a handler whose pods may grow, however little memory the host has.
+/// A host with a handler for growing pods, however little memory the host has.
 const ROOMY: &str = "[[handler]]\nname = \"roomy\"\nmemory_mib = 128\nmemory_max_mib = 640\nvcpus_max = 2\nscratch_mib = 1024\n";
 
 async fn roomy() -> Option<Host> {
@@ -114,7 +114,7 @@ async fn limits_hold_in_the_guest_and_change_while_a_container_runs() {
     let now = reported(&mut client, &main).await;
     assert_eq!((now.memory_limit_in_bytes, now.cpu_shares, now.unified), (80 * MIB, 512, asked.unified));
 
-    // What is used and cannot go: shared memory, in a guest without swap.
+    // Used memory without a way out: shared memory, in a guest without swap.
     client.sh(&main, "dd if=/dev/zero of=/dev/shm/held bs=1M count=30").await.unwrap();
     let below = update(&mut client, &main, limits(20, 0)).await.unwrap_err();
     assert_eq!(below.code(), Code::FailedPrecondition, "{below}");
@@ -153,7 +153,7 @@ async fn a_vm_grows_and_shrinks_with_its_pod_up_to_its_handlers_most() {
     let grown = memory_mib(&mut client, &main).await;
     assert!((small + 300..=small + 308).contains(&grown), "{small} MiB, then {grown}");
     assert_eq!(client.sh(&main, "nproc").await.unwrap(), "2\n");
-    // What was given is memory that works.
+    // The added memory works.
     update(&mut client, &main, limits(350, 0)).await.unwrap();
     client.sh(&main, "dd if=/dev/zero of=/dev/shm/held bs=1M count=55").await.unwrap();
     let info = client.pod_status_verbose(&pod).await.unwrap().1;

@@ -1,4 +1,4 @@
-//! RPCs that are not about one pod, ids that are not there, and RPCs that this version does not have.
+//! RPCs without a pod, unknown ids, and RPCs missing in this version.
 
 use std::path::Path;
 
@@ -89,7 +89,8 @@ fn field(index: u8, name: &str, value: &[u8], is_huffman: bool) -> Vec<u8> {
     [vec![0x40 | index], of_name, of_value, value.to_vec()].concat()
 }
 
-/// A call of Version in bytes, with these fields beside those that it has to have. A client library sends no authority that is not a host's.
+/// A call of Version in bytes, with these fields beside the required ones. A client library only sends an
+/// authority in the form of a host.
 fn version_call(fields: &[Vec<u8>], message: &[u8]) -> Vec<u8> {
     // POST, http, a path; a content type.
     let first = [vec![0x83, 0x86], field(4, "", b"/runtime.v1.RuntimeService/Version", false)].concat();
@@ -104,7 +105,7 @@ fn version_call(fields: &[Vec<u8>], message: &[u8]) -> Vec<u8> {
     [preface, frame(4, 0, 0, &[]), frame(1, end(0), 1, &first), continued, frame(0, 1, 1, message)].concat()
 }
 
-/// Sends a call, and reads the first byte of its answer's fields, that of a status, and the bytes of its message.
+/// Sends a call, and reads the first byte of its answer's fields (a status) and the bytes of its message.
 async fn answer(socket: &Path, call: &[u8]) -> (u8, usize) {
     let mut stream = UnixStream::connect(socket).await.unwrap();
     stream.write_all(call).await.unwrap();
@@ -130,8 +131,8 @@ async fn answer(socket: &Path, call: &[u8]) -> (u8, usize) {
 async fn a_client_whose_authority_is_the_path_of_the_socket_is_served() {
     let Some(host) = Host::start().await else { return };
     let path = host.daemon.socket().display().to_string();
-    // As gRPC's C core has it, and so Python, C++, Ruby and PHP; as old clients in Go do; and as new ones in Go write it in Huffman's code
-    // ("%2Frun%2Fpodvisor%2Fpodvisor.sock").
+    // As gRPC's C core has it, and so Python, C++, Ruby and PHP; as old clients in Go do; and as new ones in
+    // Go write it in Huffman's code ("%2Frun%2Fpodvisor%2Fpodvisor.sock").
     let huffman = [
         0x54, 0x58, 0x6c, 0xb6, 0xa5, 0x45, 0x86, 0xb3, 0xc9, 0xdc, 0xc8, 0x3d, 0x8a, 0x8b, 0x0d, 0x67, 0x93,
         0xb9, 0x90, 0x7b, 0x17, 0x41, 0xc9, 0xd7,

@@ -1,5 +1,5 @@
-//! `podvisor runtimeclass`: VMs of this node are measured, and a pod of the class that is printed has all the memory that it
-//! was promised.
+//! `podvisor runtimeclass`: VMs of this node are measured, and a pod of the printed class has all its
+//! promised memory.
 
 use proto_cri::v1;
 use tests_e2e::traces::Traces;
@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 /// Memory of the pod's container, in bytes.
 const LIMIT: u64 = 192 * MIB;
 
-/// Memory that the container fills, in MiB: its limit, less what awk takes besides.
+/// Memory filled by the container, in MiB: its limit, minus the rest of awk.
 const FILLED_MIB: u64 = LIMIT / MIB - 24;
 
 /// The classes as the program prints them.

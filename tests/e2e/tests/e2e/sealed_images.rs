@@ -1,4 +1,4 @@
-//! Files of the image store that somebody alters, on a disk with fs-verity: no guest runs on them.
+//! Altered files of the image store, on a disk with fs-verity: no guest runs on them.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -12,7 +12,7 @@ use tests_e2e::{Host, spec};
 use tests_registry::Layer;
 
 const DISK_MIB: u64 = 256;
-/// The content of the file that is altered below the file system: found nowhere else on the disk.
+/// The content of the file to alter below the file system: found nowhere else on the disk.
 const MARKER: &str = "podvisor-marker-of-a-sealed-file!";
 const BLOCK: usize = 4096;
 
@@ -35,7 +35,7 @@ fn stored(host: &Host, directory: &str, ending: &str) -> Vec<PathBuf> {
     files.filter(|path| path.to_str().unwrap().ends_with(ending)).collect()
 }
 
-/// Puts a copy in the place of a file, with one byte altered in the middle of what is in it.
+/// Replaces a file by a copy with one byte altered in the middle.
 fn swap(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
     let used = bytes.iter().rposition(|byte| *byte != 0).unwrap();
@@ -115,7 +115,7 @@ async fn bytes_that_were_altered_below_the_file_system_are_seen_by_no_guest() {
     for path in &data {
         let file = File::open(path).unwrap();
         file.sync_all().unwrap();
-        // What is in memory has been checked already.
+        // Pages in memory have been checked already.
         posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED).unwrap();
     }
     assert!(alter_blocks(&host.disk_file()) > 0, "the file is on the disk as it is");

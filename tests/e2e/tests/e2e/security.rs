@@ -18,7 +18,7 @@ const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ALLOW",
         { "name": "sethostname", "action": "SCMP_ACT_ERRNO", "includes": { "caps": ["CAP_SYS_ADMIN"] } }
     ] }"#;
 
-/// A pod whose containers share their processes, and an image with groups, in the registry.
+/// A pod with a shared process namespace, and an image with groups, in the registry.
 async fn pod(host: &Host, client: &mut Client, name: &str) -> (String, String) {
     let (mut layers, config) = tests_registry::busybox_image().unwrap();
     layers.push(Layer::builder().file("etc/passwd", 0o644, PASSWD).file("etc/group", 0o644, GROUP).build());
@@ -36,7 +36,7 @@ async fn pod(host: &Host, client: &mut Client, name: &str) -> (String, String) {
     (client.run_pod(&pod).await.unwrap(), image)
 }
 
-/// A container that sleeps under this security context.
+/// A sleeping container with this security context.
 fn secured(name: &str, image: &str, context: v1::LinuxContainerSecurityContext) -> v1::ContainerConfig {
     let mut config = spec::container(name, image, &["sleep", "4711"]);
     config.linux.get_or_insert_default().security_context = Some(context);

@@ -43,7 +43,7 @@ impl Session {
         }
     }
 
-    /// The status that the session ends with.
+    /// The status at the session's end.
     pub(crate) async fn end(&mut self) -> serde_json::Value {
         while self.step().await {}
         serde_json::from_slice(&self.said["error"]).unwrap()

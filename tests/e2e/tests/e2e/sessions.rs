@@ -137,7 +137,7 @@ async fn exec_and_attach_give_a_terminal_and_take_it_back() {
 
     // Ctrl-C goes to the command, and the two keys leave it running.
     let mut terminal = Terminal::start(podvisor(&host, &["attach", "-it", &id]));
-    // The first who comes is shown the prompt.
+    // The first client sees the prompt.
     terminal.until("# ").await;
     terminal.press(b"sleep 1000 || echo 'inter'rupted\r");
     terminal.until("sleep 1000").await;

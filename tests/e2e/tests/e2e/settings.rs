@@ -1,4 +1,4 @@
-//! Settings that a CNI plugin leaves in the pod's namespace on the node: made in the guest, shown, or refused.
+//! Settings left by a CNI plugin in the pod's namespace on the node: applied in the guest, shown, or refused.
 
 use proto_cri::v1;
 use tests_e2e::client::Client;
@@ -7,10 +7,11 @@ use tests_e2e::traces::Traces;
 use tests_e2e::wait::until;
 use tests_e2e::{Host, spec};
 
-/// The user of the proxy, whose own connections go where they want to go.
+/// The user of the proxy. Its own connections are not redirected.
 const PROXY: i64 = 1337;
 
-/// The settings of a mesh: each connection to port 80, by nft, or to port 81, by iptables, goes to the proxy's port, unless it is the proxy's.
+/// The settings of a mesh: each connection to port 80, by nft, or to port 81, by iptables, goes to the
+/// proxy's port, unless it is the proxy's.
 const MESH: &str = "
 nft -f - <<'RULES'
 table ip mesh {
@@ -29,7 +30,8 @@ echo 2 > /proc/sys/net/ipv4/conf/eth0/rp_filter
 echo 40000 60000 > /proc/sys/net/ipv4/ip_local_port_range
 ";
 
-/// A host whose plugin `mesh` makes a bridge's interface, then runs these commands in the pod's namespace.
+/// A host with a plugin `mesh`: it makes a bridge's interface, then runs these commands in the pod's
+/// namespace.
 async fn host_with(commands: &str, settings: &str) -> Option<Host> {
     let mut host = Host::start().await?;
     let file = host.network.conf_dir.join("10-test.conflist");
@@ -49,7 +51,7 @@ async fn host_with(commands: &str, settings: &str) -> Option<Host> {
     Some(host)
 }
 
-/// A container of the proxy's user, which serves a page on the proxy's port and nothing on another.
+/// A container of the proxy's user, serving a page on the proxy's port and nothing on another.
 fn proxy(image: &str) -> v1::ContainerConfig {
     let line = "mkdir /dev/shm/www; echo proxied > /dev/shm/www/index.html; exec busybox httpd -f -p 15001 -h /dev/shm/www";
     let mut config = spec::shell("proxy", image, line);
@@ -58,7 +60,8 @@ fn proxy(image: &str) -> v1::ContainerConfig {
     config
 }
 
-/// A line that asks for a page, and ends well if it is the proxy's. The wget of a static busybox crashes where it is given a time limit.
+/// A line requesting a page, successful if it is the proxy's. A static busybox's wget crashes with a time
+/// limit.
 fn asks_the_proxy(address: &str, port: u16) -> String {
     format!(
         "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | busybox nc -w 5 {address} {port} 2>&1 | grep -q '^proxied$'"
@@ -100,7 +103,7 @@ async fn see_the_mesh(host: &Host, config: &v1::PodSandboxConfig) {
     }
     let ip = client.pod_ip(&pod).await.unwrap();
     assert_eq!(tests_e2e::http::get(&ip, 80).await.unwrap(), "proxied\n");
-    // The proxy's own connections go on: to a port of the pod at which nobody listens.
+    // The proxy's own connections go on: to a port of the pod without a listener.
     let own = asks_the_proxy(&ip, 80);
     assert_ne!(client.exec(&proxy, &["sh", "-c", &own], 60).await.unwrap().exit_code, 0);
 

@@ -1,4 +1,4 @@
-//! Layers that images share, and images that are removed while a pod uses them.
+//! Layers shared by images, and images removed while a pod uses them.
 
 use std::path::PathBuf;
 

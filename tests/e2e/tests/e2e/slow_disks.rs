@@ -1,4 +1,4 @@
-//! Volumes on a disk of the node that takes its time.
+//! Volumes on a slow disk of the node.
 
 use std::time::Duration;
 
@@ -7,16 +7,17 @@ use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
 use tests_e2e::slow_device::SlowDevice;
 use tests_e2e::{Host, spec};
 
-/// The time that the disk takes for a request: as long as a guest needs to start a few programs.
+/// The disk's time for a request: as long as a guest needs to start a few programs.
 const LATENCY: Duration = Duration::from_millis(200);
-/// Programs that read at once.
+/// Programs reading at once.
 const READERS: usize = 6;
-/// Reads of one program, one after the other: they take longer than a loaded node needs to start the next program.
+/// Reads of one program, one after the other: they take longer than a loaded node needs to start the next
+/// program.
 const READS: usize = 4;
-/// Seconds after which a command has failed.
+/// Timeout of a command, in seconds.
 const TIMEOUT_SECONDS: i64 = 600;
 
-/// The most reads that the disk had at work at one time, in looks until `command` has ended.
+/// The most reads in progress on the disk at one time, polled until the end of `command`.
 async fn most_reads_at_once<T>(device: &SlowDevice, command: impl Future<Output = T>) -> (T, u32) {
     let mut most = 0;
     tokio::pin!(command);

@@ -1,4 +1,5 @@
-//! Network namespaces that wait for pods: a pod gets one of them, with all that a new one has, and none outlives the daemon.
+//! The pool of network namespaces: a pod gets one of them, with everything of a new one, and none outlives
+//! the daemon.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,4 @@
-//! VMMs that wait for pods: a pod gets one with its id, and none outlives the daemon.
+//! The pool of VMMs: a pod gets one with its id, and none outlives the daemon.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,15 +7,14 @@ use tests_e2e::traces::vmms_without_pod;
 use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, http, spec};
 
-/// Beginnings of the ids of the VMs that have directories on the node.
+/// Beginnings of the ids of the VMs with directories on the node.
 fn ids(host: &Host) -> BTreeSet<String> {
     let dirs = fs::read_dir(host.dir().join("run/pods")).into_iter().flatten().flatten();
     dirs.map(|dir| dir.file_name().into_string().unwrap()).collect()
 }
 
-/// Waits until the daemons of this host have logged so often that a VMM waits. Returns the beginning of the
-/// id of the only one that no pod has. That of a daemon that was killed ends by itself, and its directory
-/// goes with the next daemon.
+/// Waits until the daemons of this host have logged so many pooled VMMs. Returns the beginning of the only id
+/// without a pod. A killed daemon's VMM ends by itself, and the next daemon removes its directory.
 async fn waiting(host: &Host, times: usize, pods: &[&str]) -> String {
     host.daemon.logs("a VMM waits for a pod", times).await;
     until_seen("one VM without a pod", async || {

@@ -1,5 +1,5 @@
-//! The disk of the daemon's state, when it is full, frozen or read-only: what needs no write goes on, what frees the disk works
-//! on a full one, and afterwards everything works again without a restart.
+//! The disk of the daemon's state when it is full, frozen or read-only: operations without writes go on,
+//! removals work on a full disk, and afterwards everything works again without a restart.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ const DISK_MIB: u64 = 256;
 /// How long a disk stays frozen.
 const FROZEN: Duration = Duration::from_secs(60);
 
-/// A pod with a container that runs, and what a test wants to know of it.
+/// A pod with a running container, and the values for the test.
 struct Running {
     pod: String,
     container: String,
@@ -30,7 +30,7 @@ async fn run(host: &Host, name: &str, image: &str) -> Running {
     Running { pod, container }
 }
 
-/// Pulls an image that no pod uses.
+/// Pulls an image without a pod.
 async fn pull_unused(host: &Host) -> String {
     let layer = tests_registry::Layer::builder().file("data", 0o644, [7; 1 << 16].as_slice()).build();
     host.registry.push_image("e2e/unused", "1", vec![layer], serde_json::json!({})).await.unwrap();
@@ -42,7 +42,7 @@ async fn remove_image(client: &mut Client, image: &str) -> Result<(), Status> {
     client.images.remove_image(RemoveImageRequest { image }).await.map(drop)
 }
 
-/// Makes each call that reads, and a command in the pod.
+/// Makes each reading call, and a command in the pod.
 async fn assert_answers(host: &Host, running: &Running) {
     let answers = async {
         let mut client = host.client();
@@ -66,7 +66,7 @@ async fn assert_answers(host: &Host, running: &Running) {
     tokio::time::timeout(WITHIN, answers).await.expect("every call answers");
 }
 
-/// Every call works, for a pod that was there and for a new one; and nothing is left behind.
+/// Every call works, for the existing pod and for a new one; and nothing is left behind.
 async fn assert_all_works(host: &Host, running: Running, before: &Traces) {
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
@@ -108,7 +108,7 @@ async fn a_full_state_disk_is_freed_by_removals_and_everything_works_again() {
     remove_image(&mut client, &unused).await.unwrap();
     assert_eq!(client.pods().await.unwrap().len(), 1);
     assert_answers(&host, &kept).await;
-    // What was removed made room; once more, so that the end of a full disk is seen by the daemon that had none.
+    // The removals freed space; fill it again, so the restarted daemon sees the end of a full disk, too.
     host.disk().fill().unwrap();
     client.run_pod(&spec::pod("later", host.dir())).await.unwrap_err();
     host.disk().free().unwrap();
@@ -126,7 +126,7 @@ async fn a_frozen_state_disk_holds_up_only_what_writes_to_it() {
     let (kept, removed) = (run(&host, "kept", &image).await, run(&host, "removed", &image).await);
     host.disk().freeze().unwrap();
     let begun = Instant::now();
-    // Calls that write: they wait for the disk, and so for nobody else.
+    // Writing calls: they wait for the disk, and block nothing else.
     let writing = {
         let (mut first, mut second, mut third) = (host.client(), host.client(), host.client());
         let (pod, new) = (removed.pod.clone(), spec::pod("meanwhile", host.dir()));
@@ -143,7 +143,7 @@ async fn a_frozen_state_disk_holds_up_only_what_writes_to_it() {
     }
     host.disk().thaw().unwrap();
     println!("frozen for {:?}: {rounds} rounds of 11 calls answered", begun.elapsed());
-    // They end; those that gave up meanwhile are asked again, as a kubelet would.
+    // They end. Those given up meanwhile are repeated, like a kubelet's.
     let (stopped, started, image_removed) = writing;
     println!("stop: {:?}; image: {:?}", stopped.await.unwrap(), image_removed.await.unwrap());
     if let Err(error) = started.await.unwrap() {

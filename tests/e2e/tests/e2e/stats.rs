@@ -1,4 +1,4 @@
-//! Usage of pods and containers: figures that grow with the work that is done, and where the host accounts it.
+//! Usage of pods and containers: figures growing with the work, and the host's own accounting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,7 +31,7 @@ fn now_ns() -> i64 {
     i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
 }
 
-/// Stats with figures that the guest has reported since the call: a late guest is shown with its last answer.
+/// Stats reported by the guest since the call: for a late guest the daemon shows its last answer.
 async fn stats_of_now(client: &mut Client, container: &str) -> v1::ContainerStats {
     let since = now_ns();
     until_seen("figures of now of a container", async || {
@@ -52,7 +52,7 @@ async fn pod_stats_of_now(client: &mut Client, pod: &str) -> v1::LinuxPodSandbox
     .await
 }
 
-/// Ids of the containers whose stats pass the filter.
+/// Ids of the containers with stats passing the filter.
 async fn listed(client: &mut Client, filter: v1::ContainerStatsFilter) -> Vec<String> {
     let request = v1::ListContainerStatsRequest { filter: Some(filter) };
     let stats = client.runtime.list_container_stats(request).await.unwrap().into_inner().stats;
@@ -123,7 +123,7 @@ async fn figures_grow_with_what_a_container_does() {
     assert_eq!(pod_after.containers.len(), 1);
 
     filters(&mut client, &pod, &container).await;
-    // Created and not started: known, and not among those that run.
+    // Created and not started: known, but not running.
     assert_eq!(stats(&mut client, &idle).await.attributes.unwrap().metadata.unwrap().name, "idle");
     metrics(&mut client, &pod, &container).await;
     disks(&mut client).await;
@@ -162,7 +162,7 @@ async fn filters(client: &mut Client, pod: &str, container: &str) {
     assert!(stream.message().await.unwrap().is_none());
 }
 
-/// Every metric that is described has a value with all its labels.
+/// Every described metric has a value with all its labels.
 async fn metrics(client: &mut Client, pod: &str, container: &str) {
     let request = v1::ListMetricDescriptorsRequest::default();
     let described = client.runtime.list_metric_descriptors(request).await.unwrap().into_inner().descriptors;
@@ -220,7 +220,7 @@ async fn a_pods_vm_is_accounted_below_its_cgroup_parent() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
     let root = Path::new("/sys/fs/cgroup");
-    // A guest from a template has of its own what it has written to.
+    // A guest from a template only owns its written pages.
     let least = if host.daemon.has_templates() { 4 * MIB } else { 16 * MIB };
     let parents = [
         ("e2estats/burstable/pod1", root.join("e2estats/burstable/pod1")),
@@ -234,7 +234,7 @@ async fn a_pods_vm_is_accounted_below_its_cgroup_parent() {
         assert_eq!(cgroup.parent(), Some(expected.as_path()));
         let memory = std::fs::read_to_string(cgroup.join("memory.current")).unwrap();
         assert!(memory.trim().parse::<u64>().unwrap() > least, "the guest's memory is in {memory}");
-        // The parent counts what its child does.
+        // The parent includes its child's usage.
         assert!(expected.join("memory.current").exists() && expected.join("cpu.stat").exists());
         client.remove_pod(&pod).await.unwrap();
         assert!(!cgroup.exists() && expected.exists());

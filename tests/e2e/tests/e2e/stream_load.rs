@@ -1,4 +1,4 @@
-//! Streams under load: many commands, much output, and clients that do not behave.
+//! Streams under load: many commands, much output, and misbehaving clients.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use crate::session::{Session, attach, exec_url};
 
 // Each has three sizes: normal, full, soak.
 
-/// Commands one after the other, and the first of them, after which the census is taken.
+/// Short commands in sequence. The census is taken after the first [`WARM`] of them.
 const SHORT: [usize; 3] = [60, 200, 5000];
 const WARM: [usize; 3] = [20, 60, 60];
 /// Commands at once.
 const AT_ONCE: usize = 30;
-/// Commands that end at once, and the bytes that each prints.
+/// Commands ending at once, and the bytes printed by each.
 const ABRUPT: [usize; 3] = [25, 100, 100];
 const ABRUPT_BYTES: usize = 1_000_000;
 
-/// Length of a session in which nothing is sent.
+/// Length of a silent session.
 const SILENCE_SECONDS: [usize; 3] = [10, 10, 600];
 
-/// Memory that may stay after a thousand commands, in processes that keep an allocator's reserves.
+/// Memory growth after a thousand commands, in processes with an allocator's reserves.
 const AGENT_GROWTH_KIB: u64 = 1024;
 const DAEMON_GROWTH_KIB: u64 = 8 * 1024;
 
@@ -69,7 +69,7 @@ async fn short_commands_leave_no_process_descriptor_or_memory_behind() {
         let said = format!("number {number}\n");
         let command = ["echo", "number", &number.to_string()];
         match number % 4 {
-            // With a terminal, and with an input that nobody ends.
+            // With a terminal, and with an input without end.
             0 => {
                 let url = exec_url(&mut client, &id, &command, true, true).await;
                 let mut session = Session::open(&url, &["stdin", "stdout", "resize"]).await;
@@ -184,7 +184,7 @@ async fn an_attached_client_that_does_not_read_stops_neither_the_log_nor_another
     let log = std::fs::read(format!("{}/talker.log", config.log_directory)).unwrap();
     assert_eq!(log.iter().filter(|byte| **byte == 0).count(), PIECES * PIECE_BYTES);
     assert!(log.ends_with(b"stdout F end\n"));
-    // The client gets the reason for what it does not see.
+    // The client gets the reason for its missing output.
     let status = deaf.end().await;
     assert!(status["message"].as_str().unwrap().contains("keep up"), "{status}");
     assert!(deaf.said["stdout"].len() < PIECES * PIECE_BYTES);
@@ -203,7 +203,7 @@ async fn streams_survive_silence_and_pods_that_come_and_go() {
     idle.until("# ").await;
     let silent_since = tokio::time::Instant::now();
 
-    // One that never pauses, while others begin and end.
+    // A command without pauses, while others begin and end.
     let line = "number=0; until [ -e /stop ]; do echo $number; number=$((number + 1)); done";
     let url = exec_url(&mut client, &id, &["sh", "-c", line], false, false).await;
     let mut busy = Session::open(&url, &["stdout", "stderr"]).await;

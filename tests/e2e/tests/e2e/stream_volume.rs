@@ -10,28 +10,29 @@ use tests_e2e::client::Client;
 use crate::load::{container, size, status_kib, watcher};
 use crate::session::{Session, exec_url};
 
-/// Bytes that come out, in printed files of a little over 1 MiB: normal, full, soak; 32 MiB, 256 MB and 10 GB at least.
+/// Output bytes, in printed files of a little over 1 MiB: normal, full, soak; 32 MiB, 256 MB and 10 GB at
+/// least.
 const OUT: [usize; 3] = [32, 256, 10_240];
-/// Patterns in the file that is printed again and again. Each time starts a program, so few times are cheap.
+/// Patterns in the repeatedly printed file. Each repetition starts a program, so few are cheap.
 const PATTERNS: usize = 17;
-/// Bytes that go in.
+/// Input bytes.
 const IN: [usize; 3] = [16 << 20, 64 << 20, 1 << 30];
 
 /// Bytes between two looks at the memory.
 const LOOK_EVERY: usize = 8 << 20;
 
-/// Memory that a stream may take of each process, in KiB: the connections' buffers, and an allocator's reserves. The
-/// bound is far below what goes through.
+/// Memory growth of each process for a stream, in KiB: the connections' buffers, and an allocator's reserves.
+/// The bound is far below the transferred bytes.
 const DAEMON_GROWTH_KIB: u64 = 16 * 1024;
 const VMM_GROWTH_KIB: u64 = 4 * 1024;
 const AGENT_GROWTH_KIB: u64 = 4 * 1024;
 
-/// Bytes in which a piece that is lost, doubled or moved shows: the period is a prime.
+/// Bytes with a prime period, to detect lost, doubled or moved pieces.
 fn pattern() -> Vec<u8> {
     (0..65_521u32).map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
 
-/// The processes that carry a stream.
+/// The processes on a stream's way.
 struct Carriers {
     daemon: PathBuf,
     vmm: PathBuf,
@@ -40,8 +41,8 @@ struct Carriers {
     most: Memory,
 }
 
-/// Memory of the carriers in KiB: of the daemon and the agent the most that was ever resident, of the VMM its own, without
-/// its guest's.
+/// Memory of these processes in KiB: of the daemon and the agent the peak resident size, of the VMM its own,
+/// without its guest's.
 #[derive(Clone, Copy, Debug, Default)]
 struct Memory {
     daemon_kib: u64,

@@ -17,7 +17,7 @@ use crate::session::{Session, attach, exec_url};
 /// Connections over one port-forward at once.
 const CONNECTIONS: usize = 10;
 
-/// A line of shell that finds the commands that should be gone.
+/// A line of shell, finding commands not ended yet.
 const LEFT: &str = "ps | grep 'sleep 43[2]1' || true";
 
 #[tokio::test]
@@ -45,7 +45,7 @@ async fn commands_have_their_streams_and_their_code_comes_last() {
     assert_eq!(session.end().await["status"], "Success");
     assert!(session.said["stdout"] == sent);
 
-    // A terminal has the size that it was given, before what was typed after it.
+    // A terminal gets its size before the later typed input.
     let url = exec_url(&mut client, &id, &["sh"], true, true).await;
     let mut session = Session::open(&url, &["stdin", "stdout", "resize"]).await;
     for (size, seen) in
@@ -60,7 +60,7 @@ async fn commands_have_their_streams_and_their_code_comes_last() {
     assert_eq!(session.end().await["details"]["causes"][0]["message"], "7");
     assert!(session.text("stdout").contains("xterm"));
 
-    // A command that cannot be started is reported as a failure, and a client that goes away leaves nothing behind.
+    // A command failing to start is reported as a failure, and a disconnected client leaves nothing behind.
     let url = exec_url(&mut client, &id, &["no-such-command"], false, false).await;
     let status = Session::open(&url, &["stdout", "stderr"]).await.end().await;
     assert_eq!(status["reason"], "InternalError", "{status}");
@@ -78,7 +78,7 @@ async fn commands_have_their_streams_and_their_code_comes_last() {
         [b"\x01hello".to_vec(), b"\x03{\"metadata\":{},\"status\":\"Success\"}".to_vec()]
     );
 
-    // A command that takes too long goes with all that it started.
+    // A timeout ends a command with all its child processes.
     let error = client.exec(&id, &["sh", "-c", "sleep 4321 & sleep 4321; true"], 1).await.unwrap_err();
     assert_eq!(error.code(), tonic::Code::DeadlineExceeded);
     assert_eq!(client.sh(&id, LEFT).await.unwrap(), "");
@@ -138,7 +138,8 @@ async fn clients_attach_and_leave_and_a_containers_input_ends_once() {
     shell.stdin = true;
     let id = client.run(&pod, shell.clone()).await.unwrap();
 
-    // Who leaves does nothing to the container, and who ends his input neither: it is not asked to end once.
+    // A detaching client does not affect the container, and neither does the end of its input: the container
+    // gets no end of input.
     let mut first = attach(&mut client, &id, true).await;
     first.say("stdin", "echo one\n", true).await;
     first.until("one\n").await;
@@ -151,7 +152,7 @@ async fn clients_attach_and_leave_and_a_containers_input_ends_once() {
     second.say("stdin", "kill $!; echo two; exit 5\n", false).await;
     assert_eq!(second.end().await["status"], "Success");
     watcher.end().await;
-    // From now on, and not what was before.
+    // From now on, without earlier output.
     for seen in [second.text("stdout"), watcher.text("stdout")] {
         assert!(seen.starts_with("tick\n") && seen.ends_with("two\n"), "{seen}");
     }
@@ -259,17 +260,17 @@ async fn hostile_clients_get_nothing_and_leave_nothing() {
     let url = exec_url(&mut client, &id, &["true"], false, false).await;
     assert_eq!(Session::open(&url, &["stdout", "stderr"]).await.end().await["status"], "Success");
     assert!(answer(&url, UPGRADE).await.contains(" 404 "));
-    // No upgrade, and a protocol that nobody speaks; neither starts the command.
+    // No upgrade, and an unknown protocol; neither starts the command.
     let line = ["touch", "/started"];
     let url = exec_url(&mut client, &id, &line, false, false).await;
     assert!(answer(&url, "").await.contains(" 400 "));
     let url = exec_url(&mut client, &id, &line, false, false).await;
     assert!(answer(&url, &UPGRADE.replace("v4", "v9")).await.contains(" 403 "));
 
-    // One who types to a command that does not read, and goes.
+    // A client types to a command without reads, and disconnects.
     let url = exec_url(&mut client, &id, &["sleep", "4321"], true, false).await;
     let stuck = tokio::task::spawn_blocking(move || {
-        // A runtime of its own, whose end closes the connection with what waits to be sent.
+        // A separate runtime: its end closes the connection with unsent data.
         tokio::runtime::Runtime::new().unwrap().block_on(async {
             let session = Session::open(&url, &["stdin", "stdout", "stderr"]).await;
             let typing = async {
@@ -283,7 +284,7 @@ async fn hostile_clients_get_nothing_and_leave_nothing() {
     stuck.await.unwrap();
     client.prints(&id, LEFT, "").await.unwrap();
 
-    // A daemon that is killed takes its clients' commands along: nobody could come back to them.
+    // A killed daemon's commands end with it: no client could reconnect to them.
     let url = exec_url(&mut client, &id, &["sh", "-c", "echo on; sleep 4321; true"], true, true).await;
     let mut session = Session::open(&url, &["stdin", "stdout", "resize"]).await;
     session.until("on").await;

@@ -1,5 +1,5 @@
-//! A Debian system beside this one, in a tree of this host's files with a systemd of its own (`tests/deb/boot`), for tests of what an
-//! installation does to a system.
+//! A Debian system beside this one, in a tree of this host's files with its own systemd (`tests/deb/boot`),
+//! for tests of an installation's effects on a system.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -9,7 +9,7 @@ use tests_e2e::network::Network;
 use tests_e2e::wait::until_seen;
 use tokio::process::{Child, Command};
 
-/// A line of shell that prints the daemon's process id.
+/// A line of shell printing the daemon's process id.
 pub(crate) const MAIN_PID: &str = "systemctl show --property MainPID --value podvisor";
 
 /// A Debian system beside this one.
@@ -47,7 +47,7 @@ impl System {
         PathBuf::from(format!("/proc/{}/root{path}", self.pid))
     }
 
-    /// Runs a line of shell; returns how it ended and what it wrote.
+    /// Runs a line of shell; returns its status and output.
     pub(crate) async fn try_sh(&self, line: &str) -> (ExitStatus, String) {
         let mut command = Command::new("nsenter");
         command.args(["--target", &self.pid, "--mount", "--pid", "--cgroup", "--root", "--wd", "sh", "-c"]);
@@ -61,7 +61,7 @@ impl System {
         text
     }
 
-    /// A client of the daemon, which serves by now.
+    /// A client of the running daemon.
     pub(crate) async fn client(&self) -> Client {
         Client::connect(&self.path("/run/podvisor/podvisor.sock")).await.unwrap()
     }
@@ -73,7 +73,7 @@ impl System {
 
     /// Every file of an installation and of the daemon.
     pub(crate) async fn files(&self) -> String {
-        // Lists of dpkg's, and names that it keeps of packages that were there.
+        // dpkg's lists, and its names of removed packages.
         let line = "find /srv/written /run -xdev -name '*podvisor*' -not -path '*/var/lib/dpkg/*' | sort";
         self.sh(line).await
     }

@@ -1,5 +1,5 @@
-//! Pods that go on from a template: all that a pod does works there, no two of them share a secret, and a template that is no
-//! good is found out.
+//! Pods from a template: everything works there, no two of them share a secret, and an unusable template is
+//! detected.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,7 +15,7 @@ use tests_e2e::{Host, http, spec};
 
 use crate::load::size;
 
-/// The handler whose pods go on from a template.
+/// The handler of pods from a template.
 const HANDLER: &str = "cloned";
 
 /// How far a guest's clock may be off right after its start, in seconds.
@@ -28,7 +28,7 @@ trait Templates {
     async fn has_template(&self) -> PathBuf;
     fn starts(&self, line: &str) -> usize;
     async fn has_run_dirs(&self, wanted: bool);
-    /// Numbers of pages, written and read, that guests have ahead, for each template that a pod has shown until this moment.
+    /// Numbers of pages, written and read, prefetched for guests, for each template with an observed pod.
     fn pages_ahead(&self, until: &str) -> Vec<(u32, u32)>;
 }
 
@@ -45,7 +45,7 @@ impl Templates for Host {
         }
     }
 
-    /// Starts the daemon anew with a handler that has templates, and `more` lines. No other handler has any.
+    /// Restarts the daemon with a template handler and the lines `more`. No other handler has templates.
     async fn want_templates(&mut self, more: &str) {
         self.without_templates().await;
         let path = self.daemon.config().to_owned();
@@ -81,7 +81,8 @@ impl Templates for Host {
         logs.filter(|log| log.contains(&format!("\"message\":\"{line}\""))).count()
     }
 
-    /// Waits until there are directories of running VMs, or none: no pod is there, and those of templates come and go.
+    /// Waits until there are directories of running VMs, or none: no pod is there, and those of templates
+    /// come and go.
     async fn has_run_dirs(&self, wanted: bool) {
         let there = || fs::read_dir(self.dir().join("run/pods")).is_ok_and(|mut dirs| dirs.next().is_some());
         let event = if wanted { "directories of VMs to come" } else { "directories of VMs to go" };
@@ -97,7 +98,7 @@ impl Templates for Host {
     }
 }
 
-/// A pod of the handler with one container, that sleeps.
+/// A pod of the handler with one sleeping container.
 async fn sleeper(client: &mut Client, host: &Host, name: &str, image: &str) -> (String, String) {
     let pod = client.run_pod_on(&spec::pod(name, host.dir()), HANDLER).await.unwrap();
     let container = client.run(&pod, spec::container("main", image, &["sleep", "100000"])).await.unwrap();
@@ -114,7 +115,8 @@ async fn pods_go_on_from_a_template_and_have_all_that_pods_have() {
     let config = spec::pod("whole", host.dir());
     let pod = client.run_pod_on(&config, HANDLER).await.unwrap();
     assert_eq!((host.starts("restore"), host.starts("boot")), (1, 0), "{}", host.daemon.log());
-    // The first one shows what guests write to, and the next one, below, has copies of it from the start.
+    // The first one shows the pages written by guests, and the next one, below, has copies of them from the
+    // start.
     let until_ready = host.pages_ahead("until=Ready");
     assert!(matches!(until_ready[..], [(100..=u32::MAX, _)]), "{until_ready:?}: {}", host.daemon.log());
     let volume = tempfile::Builder::new().prefix("volume-").tempdir().unwrap();
@@ -165,15 +167,16 @@ async fn pods_go_on_from_a_template_and_have_all_that_pods_have() {
     host.stop().await.unwrap();
 }
 
-/// Clones that are compared, in a normal run, under load, and in a soak.
+/// Number of compared clones, in a normal run, under load, and in a soak.
 const CLONES: [usize; 3] = [3, 20, 100];
 
-/// Things that a program of a container can read, each as a line of shell. No two clones have the same of any of them.
+/// Values readable by a program of a container, each as a line of shell. No two clones have the same of any
+/// of them.
 const OF_ITS_OWN: [&str; 8] = [
     "cat /proc/sys/kernel/random/boot_id",
     "cat /proc/sys/kernel/random/uuid",
     "hexdump -n 32 -e '8/4 \"%08x\"' /dev/urandom",
-    // The address space of a program that was just executed.
+    // The address space of a just executed program.
     "grep stack /proc/self/maps",
     "grep vdso /proc/self/maps",
     "hostname",
@@ -210,8 +213,8 @@ async fn clones_share_nothing_that_a_container_can_read_but_what_is_listed() {
     host.stop().await.unwrap();
 }
 
-/// Secrets that a kernel draws when they are used first are zero in the template, by the kernel's own table of symbols. A kernel
-/// without that table beside it is passed over, with a line that says so.
+/// A kernel's secrets, drawn at their first use, are zero in the template, according to the kernel's symbol
+/// table. A kernel without this table beside it is skipped, with a line on stderr.
 fn assert_secrets_are_not_drawn(template: &std::path::Path) {
     let built = Built::of_environment().unwrap();
     let kernel = fs::canonicalize(built.guest_image.join("vmlinux")).unwrap();
@@ -230,7 +233,8 @@ fn assert_secrets_are_not_drawn(template: &std::path::Path) {
             _ => continue,
         };
         let address = u64::from_str_radix(address, 16).unwrap();
-        // Where the kernel's image is mapped (`__START_KERNEL_map`, arch/x86/include/asm/page_64_types.h): there is no KASLR.
+        // Where the kernel's image is mapped (`__START_KERNEL_map`, arch/x86/include/asm/page_64_types.h):
+        // there is no KASLR.
         let place = address - 0xffff_ffff_8000_0000;
         let mut secret = vec![0xff; bytes];
         memory.read_exact_at(&mut secret, place).unwrap();
@@ -263,7 +267,7 @@ async fn an_odd_template_is_found_out_and_made_anew() {
             _ => fs::rename(&template, template.with_file_name("0".repeat(32))).unwrap(),
         }
         if damage == "swap" {
-            // Of another key, in the place of the one that is looked for.
+            // A template of another key, in the place of the expected one.
             fs::rename(template.with_file_name("0".repeat(32)), &template).unwrap();
             let record = fs::read_to_string(template.join("record")).unwrap();
             let key = template.file_name().unwrap().to_string_lossy().into_owned();
@@ -294,12 +298,12 @@ async fn a_large_pod_goes_on_from_the_handlers_template_and_grows_to_its_limit()
     assert_eq!((host.starts("restore"), host.starts("boot")), (1, 0), "{}", host.daemon.log());
     let main = spec::with_memory(spec::container("main", &image, &["sleep", "100000"]), LIMIT);
     let container = client.run(&pod, main).await.unwrap();
-    // A program can have all of it but what its container needs besides.
+    // A program can have all of it except its container's own needs.
     let touched = client.sh(&container, "dd if=/dev/zero of=/dev/null bs=440M count=1 2>&1").await.unwrap();
     assert!(touched.contains("1+0 records in"), "{touched}");
     let size = &client.pod_status_verbose(&pod).await.unwrap().1["resources"]["size"]["memory_bytes"];
     assert!(size.as_i64().unwrap() >= LIMIT, "{size}");
-    // What the guest's kernel has for itself does not follow from the size that it booted with.
+    // The guest kernel's own resources do not depend on the size at boot.
     let threads: u64 =
         client.sh(&container, "cat /proc/sys/kernel/threads-max").await.unwrap().trim().parse().unwrap();
     assert!(threads >= LIMIT.cast_unsigned() / (8 * 16 * 1024), "{threads}");
@@ -363,7 +367,8 @@ async fn a_pod_gets_a_vm_that_waits_and_a_kill_leaves_none() {
     let log = fs::read_to_string(host.dir().join("state/pods").join(&pod).join("vmm.log")).unwrap();
     assert!(log.lines().next().unwrap().contains("\"name\":\"web\""), "{log}");
 
-    // Another one waits for the next pod. Killed meanwhile, the daemon leaves a VM that the next one ends: no handler wants it.
+    // The next pod's VM is already pooled. If the daemon is killed meanwhile, the next one ends this VM: no
+    // handler wants it.
     host.daemon.logs(WAITS, 2).await;
     let config = fs::read_to_string(&path).unwrap();
     fs::write(&path, config.replace("spare_vms = 1", "spare_vms = 0")).unwrap();

@@ -1,5 +1,6 @@
-//! Tries of root with every capability, from inside a container, at the node, its runtimes and another tenant. Each try is made in a
-//! privileged pod of the node first, where it succeeds, and then in a pod in a VM, where none does.
+//! Tries of root with every capability, from inside a container, at the node, its runtimes and another
+//! tenant. Each try is made in a privileged pod of the node first, where it succeeds, and then in a pod in a
+//! VM, where none does.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -10,19 +11,19 @@ use tests_e2e::{Host, spec};
 
 use crate::upstream;
 
-/// A secret in files, and a word that no program prints by itself.
+/// A secret in files, and a word not printed by any program itself.
 const SECRET: &str = "podvisor-keeps-this-secret";
 
 /// A file of the node's shared memory.
 const SHARED_MEMORY: &str = "/dev/shm/podvisor-e2e-tenants";
 
-/// A setting of the node's kernel that is safe to change for a moment, in seconds.
+/// A setting of the node's kernel, safe to change for a moment, in seconds.
 const SETTING: &str = "/proc/sys/vm/stat_interval";
 
-/// The value that the tries write; no kernel has it by default.
+/// The value written by the tries; no kernel has it by default.
 const SET: &str = "37";
 
-/// A try: a line of shell, which reached its aim if it ends well.
+/// A try: a line of shell. It reached its aim if it succeeds.
 struct Try {
     aim: &'static str,
     line: String,
@@ -34,7 +35,7 @@ fn attempt(aim: &'static str, line: String) -> Try {
     Try { aim, line, on_node: None }
 }
 
-/// Files on the node that a try looks for, the node's and another tenant's.
+/// Files on the node as targets of a try: the node's and another tenant's.
 struct Targets {
     secret: PathBuf,
     volume: PathBuf,
@@ -48,12 +49,12 @@ struct Targets {
 }
 
 impl Targets {
-    /// Looks for a path in the root of every process that can be seen.
+    /// Looks for a path in the root of every visible process.
     fn anywhere(test: &str, path: &Path) -> String {
         format!("for root in / /proc/[0-9]*/root/; do {test} $root{} && exit 0; done; false", path.display())
     }
 
-    /// Tries whose line says itself whether it reached its aim.
+    /// Tries with a line showing success itself.
     fn tries(&self) -> Vec<Try> {
         let Targets { vmm, bridge, registry, gateway, .. } = self;
         let secret = Self::anywhere(&format!("grep -qs {SECRET}"), &self.secret);
@@ -95,7 +96,7 @@ impl Targets {
         ]
     }
 
-    /// Tries of which the node alone can say whether they reached their aim.
+    /// Tries with success only visible on the node.
     fn tries_seen_on_the_node(&self, who: &str) -> Vec<Try> {
         let made = self.volume.join(who);
         let said = format!("{SECRET} by {who}");
@@ -172,7 +173,7 @@ async fn start(
     (pod, container)
 }
 
-/// Makes the tries, and returns the aims that they reached.
+/// Makes the tries, and returns the aims reached.
 async fn reached(client: &mut Client, container: &str, tries: &[Try]) -> Vec<&'static str> {
     let mut aims = Vec::new();
     for Try { aim, line, on_node } in tries {

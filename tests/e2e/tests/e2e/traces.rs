@@ -1,4 +1,5 @@
-//! Traces: what a collector gets of a pod's life, and what a collector that is gone, hangs or comes late does to it: nothing.
+//! Traces: a collector's spans of a pod's life, and the effect of a missing, hanging or late collector on the
+//! pod: none.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -16,10 +17,10 @@ use tonic::transport::Channel;
 /// Where the figures of the daemon with a broken collector are.
 const FIGURES: (&str, u16) = ("127.0.0.1", 9135);
 
-/// The span of a kubelet that calls.
+/// The calling kubelet's span.
 const CALLER: &str = "00f067aa0ba902b7";
 
-/// A host whose daemon sends spans to this address.
+/// A host with spans sent to this address.
 async fn start(collector: SocketAddr, more: &str) -> Option<Host> {
     let mut host = Host::start().await?;
     let path = host.daemon.config().to_owned();
@@ -30,7 +31,7 @@ async fn start(collector: SocketAddr, more: &str) -> Option<Host> {
     Some(host)
 }
 
-/// A request of a kubelet that traces, in the trace of this number.
+/// A request of a tracing kubelet, in the trace of this number.
 fn traced<T>(message: T, number: u32) -> Request<T> {
     let mut request = Request::new(message);
     let parent = format!("00-{}-{CALLER}-01", trace(number));
@@ -46,7 +47,7 @@ fn runtime(host: &Host) -> RuntimeServiceClient<Channel> {
     RuntimeServiceClient::new(host.client().channel)
 }
 
-/// The share of a span's time that spans directly below it cover.
+/// The share of a span's time covered by spans directly below it.
 fn covered(parent: &Collected, spans: &[Collected]) -> f64 {
     let (from, to) = parent.time;
     let below = spans.iter().filter(|span| span.parent == parent.id);
@@ -66,7 +67,7 @@ fn below<'a>(parent: &Collected, spans: &'a [Collected]) -> BTreeSet<&'a str> {
     spans.iter().filter(|span| span.parent == parent.id).map(|span| span.name.as_str()).collect()
 }
 
-/// Checks that the trace is one tree whose root is the call, below its caller.
+/// Checks that the trace is one tree with the call as its root, below its caller.
 fn assert_tree(call: &Collected, spans: &[Collected]) {
     assert_eq!(call.parent, CALLER);
     let ids: BTreeSet<_> = spans.iter().map(|span| &span.id).collect();
@@ -206,7 +207,7 @@ async fn a_collector_that_hangs_disturbs_nobody_and_is_warned_of_once() {
     let mut client = host.client();
     let pod = client.run_pod(&spec::pod("undisturbed", host.dir())).await.unwrap();
     until("spans that are not answered to be dropped", async || {
-        // More to send, so that more than one batch is lost.
+        // More data, so more than one batch is lost.
         client.runtime.version(v1::VersionRequest::default()).await.unwrap();
         figure("podvisor_trace_spans_dropped_total{reason=\"unanswered\"}").await > 0
     })
@@ -215,14 +216,14 @@ async fn a_collector_that_hangs_disturbs_nobody_and_is_warned_of_once() {
     assert_eq!(figure("podvisor_trace_spans_sent_total").await, 0);
     let log = host.daemon.log();
     assert_eq!(log.matches("the collector of traces does not take spans").count(), 1, "{log}");
-    // A daemon that does not end is an error here.
+    // If the daemon does not end, this is an error.
     host.stop().await.unwrap();
     drop(hanging);
 }
 
 #[tokio::test]
 async fn a_collector_that_comes_late_gets_what_is_made_from_then_on() {
-    // A port that nobody has while the daemon starts.
+    // A free port while the daemon starts.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);

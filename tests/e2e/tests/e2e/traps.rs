@@ -1,5 +1,5 @@
-//! Answers that a kubelet takes badly without saying so: each test is named by what it protects. The client's own
-//! rules are checked for every answer of every test, in `tests/e2e/src/checked.rs`.
+//! Answers with silent bad effects in a kubelet: each test is named by the protected property. The client's
+//! own rules are checked for every answer of every test, in `tests/e2e/src/checked.rs`.
 
 use proto_cri::v1;
 use tests_e2e::{Host, spec};
@@ -24,13 +24,13 @@ async fn no_status_makes_the_kubelet_remove_files_pods_or_images() {
         assert!(!std::path::Path::new(&status.log_path).exists());
     }
 
-    // A pod whose network mode is not reported back, or without an address, is made anew for ever.
+    // A pod without its network mode in the status, or without an address, is recreated forever.
     let status = client.pod_status(&pod).await.unwrap();
     let options = status.linux.unwrap().namespaces.unwrap().options.unwrap();
     assert_eq!((options.network(), options.pid()), (v1::NamespaceMode::Pod, v1::NamespaceMode::Container));
     assert!(status.network.unwrap().ip.parse::<std::net::IpAddr>().is_ok());
 
-    // An image whose id is another in each place is collected while it is in use.
+    // An image with different ids in different answers is collected while in use.
     let image = Some(v1::ImageSpec { image: host.busybox(), ..Default::default() });
     let found = client
         .images
@@ -61,17 +61,17 @@ async fn no_status_makes_the_kubelet_remove_files_pods_or_images() {
 async fn the_node_reports_what_the_kubelet_would_otherwise_guess() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
-    // Its image collector looks up which disk this directory is on; without one evictions stop.
+    // Its image collector looks up the disk of this directory; without one, evictions stop.
     let usage = client.images.image_fs_info(v1::ImageFsInfoRequest {}).await.unwrap().into_inner();
     let mountpoint = usage.image_filesystems[0].fs_id.clone().unwrap().mountpoint;
     assert!(std::path::Path::new(&mountpoint).is_dir(), "{mountpoint}");
     // An answer without a driver says systemd.
     let config = client.runtime.runtime_config(v1::RuntimeConfigRequest {}).await.unwrap().into_inner();
     assert_eq!(config.linux.unwrap().cgroup_driver(), v1::CgroupDriver::Cgroupfs);
-    // What is gone is NotFound: any other code fails the pod's status.
+    // Removed objects are NotFound: any other code fails the pod's status.
     assert_eq!(client.pod_status("gone").await.unwrap_err().code(), Code::NotFound);
     assert_eq!(client.status("gone").await.unwrap_err().code(), Code::NotFound);
-    // A feature that is claimed and not there runs a pod in another way than it asked for.
+    // If a claimed feature is missing, a pod runs differently from its request.
     let status = client.runtime.status(v1::StatusRequest { verbose: true }).await.unwrap().into_inner();
     assert!(!status.features.unwrap().user_namespaces_host_network);
     let names: Vec<_> = status.runtime_handlers.iter().map(|handler| handler.name.as_str()).collect();

@@ -1,4 +1,4 @@
-//! An upgrade of the node: pods that the release before this one started are managed by this one.
+//! An upgrade of the node: this release manages the previous release's pods.
 
 use proto_cri::v1::*;
 use tests_e2e::built::Built;
@@ -29,7 +29,7 @@ async fn pods_of_the_release_before_are_found_used_and_removed() {
     host.upgrade(&built).await.unwrap();
 
     let mut client = host.client();
-    // The release before did not write down what the VM was started from.
+    // The previous release did not record the VM's builds.
     let unknown = serde_json::json!({ "vmm": null, "kernel": null, "agent": null });
     assert_eq!(client.pod_status_verbose(&pod).await.unwrap().1["versions"], unknown);
     let versions = outdated(&host, &["e2e/old"]).await;
@@ -46,7 +46,7 @@ async fn pods_of_the_release_before_are_found_used_and_removed() {
     assert_eq!(client.status(&ended).await.unwrap(), ended_before);
     assert_eq!(client.status(&created).await.unwrap().state(), ContainerState::ContainerCreated);
     assert_eq!(client.pod_status(&pod).await.unwrap().network, pod_before.network);
-    // All that a kubelet does to a pod that it has.
+    // Every call of a kubelet for an existing pod.
     client.start(&created).await.unwrap();
     let new = client.run(&pod, spec::shell("new", &image, "echo new; exit 4")).await.unwrap();
     assert_eq!(client.wait(&new).await.unwrap().exit_code, 4);

@@ -1,4 +1,4 @@
-//! A node whose daemon has containerd behind it: pods of the node itself there, all others in VMs.
+//! A node with containerd behind the daemon: pods of the node itself there, all others in VMs.
 
 use proto_cri::v1;
 use tests_e2e::client::Client;
@@ -9,7 +9,7 @@ use tonic::{Code, Status};
 
 use crate::session::{Session, exec_url};
 
-/// A host whose daemon has a containerd behind it, and `more` in its configuration.
+/// A host with containerd behind its daemon, and `more` in its configuration.
 pub(crate) async fn start(more: &str) -> Option<(Host, Containerd)> {
     let mut host = Host::start().await?;
     let containerd = Containerd::start(host.dir(), &host.network, host.registry).await.unwrap();
@@ -22,7 +22,7 @@ pub(crate) async fn start(more: &str) -> Option<(Host, Containerd)> {
     Some((host, containerd))
 }
 
-/// Waits until the daemon has noticed that containerd is back, or gone.
+/// Waits until the daemon has noticed containerd's return or end.
 pub(crate) async fn is_up(client: &mut Client, up: bool) {
     until_seen(format!("UpstreamReady to be {up}"), async || {
         let status = client.runtime.status(v1::StatusRequest::default()).await.unwrap().into_inner();
@@ -80,7 +80,7 @@ async fn pods_of_the_node_run_in_containerd_beside_those_in_vms() {
     let image = client.pull(&host.busybox()).await.unwrap();
     let vm = client.run_pod(&spec::pod("vm", host.dir())).await.unwrap();
     let in_vm = client.run(&vm, spec::shell("main", &image, "sleep 100000")).await.unwrap();
-    // A pod that asks for the node's network goes to containerd, and its image goes there with its first container.
+    // A pod with the node's network goes to containerd, and so does its image, with its first container.
     let config = node_pod(&host);
     let node = client.run_pod(&config).await.unwrap_or_else(|error| panic!("{error}\n{}", containerd.log()));
     let line = "n=0; while :; do echo line $n; n=$((n+1)); sleep 1; done";

@@ -1,4 +1,4 @@
-//! Pods whose root is root of a user namespace, and of nothing else.
+//! Pods with root only as root of a user namespace.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,10 +13,10 @@ use tonic::Code;
 
 /// Debian's package busybox-static, as the images of these tests have it.
 const BUSYBOX: &str = "/bin/busybox";
-/// Root without a password, so that anybody may become it by a program that is set-user-ID.
+/// Root without a password, so any user can become root through a set-user-ID program.
 const PASSWD: &[u8] = b"root::0:0::/root:/bin/sh\napp:x:33:33::/:/bin/sh\n";
 
-/// A file system of the node that can map owners.
+/// A file system of the node with id-mapped mounts.
 struct Volume(PathBuf);
 
 impl Volume {
@@ -145,7 +145,8 @@ async fn volume_is_written_as_the_nodes_users(client: &mut Client, root: &str, v
     assert_eq!(volume.owner("given"), (5, 6));
 }
 
-/// Root of the namespace has the pod's network, host name, mounts and IPC, and not the guest's clock or devices.
+/// Root of the namespace has the pod's network, host name, mounts and IPC, and not the guest's clock or
+/// devices.
 async fn not_of_the_guest(client: &mut Client, root: &str) {
     let own = "ip link set lo mtu 9000 && hostname its-own && hostname && mount -t tmpfs none /mnt && \
                echo mounted; cat /proc/sys/kernel/shm_rmid_forced";

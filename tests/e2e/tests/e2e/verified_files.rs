@@ -1,4 +1,4 @@
-//! Programs read what they have written, in every kind of storage that a container has, while all are written at once.
+//! Programs read back their own writes, in every kind of a container's storage, during writes to all of them.
 
 use std::path::Path;
 use std::time::Instant;
@@ -13,16 +13,16 @@ use tests_registry::installed_layer;
 
 use crate::load::size;
 
-/// Debian's fio, which writes blocks with sums of their content and reads them again.
+/// Debian's fio: it writes blocks with checksums of their content and reads them again.
 const FIO: &str = "/usr/bin/fio";
-/// MiB of each file that is written over and over, and of the disk.
+/// MiB of each repeatedly written file, and of the disk.
 const FILE_MIB: [usize; 3] = [4, 16, 16];
-/// Seconds after which no further round begins: at least one does.
+/// After so many seconds no new round begins; there is at least one.
 const SECONDS: [usize; 3] = [0, 300, 1800];
-/// Seconds that a round may take, however slow the node is.
+/// Longest duration of a round in seconds, however slow the node is.
 const ROUND_SECONDS: i64 = 1200;
 
-/// A place that is written to: a file in a directory, or a whole disk.
+/// A target of writes: a file in a directory, or a whole disk.
 struct Place {
     name: &'static str,
     file: &'static str,
@@ -30,7 +30,7 @@ struct Place {
     direct: bool,
 }
 
-/// The places that each of the pods writes to. Both write below `/shared`, each to its own file.
+/// The targets of each of the pods. Both write below `/shared`, each to its own file.
 const FIRST: [Place; 4] = [
     Place { name: "scratch", file: "/written", direct: false },
     Place { name: "emptyDir", file: "/empty-dir/written", direct: true },
@@ -42,8 +42,8 @@ const SECOND: [Place; 2] = [
     Place { name: "hostPath", file: "/shared/second", direct: false },
 ];
 
-/// One call of fio, that writes to all places at once: blocks of many sizes in random order, a sync now and then, and what was
-/// written read and compared, both soon after and at the end.
+/// One call of fio, writing to all targets at once: blocks of many sizes in random order, a sync now and
+/// then, and comparing reads, both soon after the write and at the end.
 fn command(places: &[Place], seed: usize) -> Vec<String> {
     let (whole, seed) = (format!("--size={}M", size(FILE_MIB)), format!("--randseed={seed}"));
     let options = [

@@ -4,7 +4,7 @@ use proto_cri::{v1, v1alpha2};
 use tests_e2e::{Host, spec};
 use tonic::Code;
 
-/// Walks a pod through its life with one version's clients. Returns what the clients saw, without ids and times.
+/// Walks a pod through its life with one version's clients. Returns their answers, without ids and times.
 macro_rules! life {
     ($name:ident, $version:ident) => {
         async fn $name(host: &Host, pod: &v1::PodSandboxConfig) -> Vec<String> {
@@ -81,7 +81,7 @@ async fn both_versions_walk_a_pod_through_the_same_life() {
     let mut runtime = v1alpha2::runtime_service_client::RuntimeServiceClient::new(channel.clone());
     let version = runtime.version(v1::VersionRequest::default()).await.unwrap().into_inner();
     assert_eq!(version.runtime_api_version, "v1alpha2");
-    // What the old version never had is not there under its name.
+    // RPCs missing in the old version do not exist under its name.
     let mut newer = tonic::client::Grpc::new(channel);
     newer.ready().await.unwrap();
     let path = tonic::codegen::http::uri::PathAndQuery::from_static(

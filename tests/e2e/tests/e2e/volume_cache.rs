@@ -7,8 +7,8 @@ use proto_cri::v1;
 use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 
-/// A container reads a line of a file, and the next one by the same open file once it finds a file; and looks for another
-/// file before and after.
+/// A container reads a line of a file, and the next one by the same open file once it finds a file; and looks
+/// for another file before and after.
 const READER: &str = "exec 3</volume/file; read first <&3; [ -e /volume/gone ] && echo $first >/volume/mine; \
                       until [ -e /go ]; do sleep 0.1; done; \
                       read second <&3; [ -e /volume/gone ] && there=yes || there=no; \
@@ -38,7 +38,7 @@ async fn a_guest_keeps_of_a_volume_what_its_handler_says() {
         let host_path = volume.path().to_str().unwrap().to_owned();
         reader.mounts = vec![v1::Mount { container_path: "/volume".into(), host_path, ..Default::default() }];
         let container = client.run(&pod, reader).await.unwrap();
-        // What the pod writes is the node's at once, whatever the guest keeps.
+        // The pod's writes reach the node at once, whatever the guest caches.
         until_seen("the first line in the pod's file", async || {
             let mine = fs::read_to_string(at("mine"));
             if mine.as_ref().is_ok_and(|text| text == "one\n") { Ok(()) } else { Err(mine) }

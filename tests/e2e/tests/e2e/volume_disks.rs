@@ -14,14 +14,14 @@ use tests_e2e::{Host, spec};
 
 /// Bytes of a block in `st_blocks`.
 const BLOCK_BYTES: u64 = 512;
-/// Bytes that the file system of an image takes itself, its journal included, in an image of a few hundred GiB.
+/// Bytes of the file system's own data, including its journal, in an image of a few hundred GiB.
 const OWN_BYTES: u64 = 16 << 20;
 
 fn sleeper(name: &str, image: &str, mounts: Vec<v1::Mount>) -> v1::ContainerConfig {
     v1::ContainerConfig { mounts, ..spec::container(name, image, &["sleep", "100000"]) }
 }
 
-/// Bytes that the files in the directory take on the node: what the kubelet counts.
+/// Bytes of the directory's files on the node: the kubelet's count.
 fn on_node(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).unwrap().flatten();
     entries.map(|entry| entry.metadata().unwrap().blocks() * BLOCK_BYTES).sum()
@@ -63,14 +63,14 @@ async fn an_empty_dir_is_a_disk_of_the_vms_that_outlives_each_vm() {
     let used = on_node(&directory);
     assert!((64 << 20..(64 << 20) + OWN_BYTES).contains(&used), "{used} bytes on the node");
     client.sh(&container, "rm /data/big && sync").await.unwrap();
-    // The guest discards what is freed after its commit, by a worker of its own.
+    // The guest discards freed blocks after its commit, by a separate worker.
     until_seen("the node to have back what the guest has freed", async || {
         let used = on_node(&directory);
         if used < OWN_BYTES { Ok(()) } else { Err(used) }
     })
     .await;
 
-    // A pod that is stopped, and one whose VM dies, finds all that was written back.
+    // A stopped pod, and one with a dead VM, find all their written data.
     client.stop_pod(&pod).await.unwrap();
     client.remove_pod(&pod).await.unwrap();
     let second = next(&config);
@@ -105,7 +105,8 @@ const SIZES: [(u64, usize); 10] = [
     (1 << 20, 30),
     (9_999_999, 5),
 ];
-/// Bytes by which a disk's own tables and journal may let the node's figure be larger than the guest's (docs/limits.md).
+/// Largest difference between the node's figure and the guest's, because of the disk's own tables and journal
+/// (docs/limits.md).
 const TABLES_BYTES: u64 = 5 << 20;
 
 #[tokio::test]
@@ -137,12 +138,13 @@ async fn the_node_counts_of_an_empty_dir_what_its_files_take_in_the_guest() {
     host.stop().await.unwrap();
 }
 
-/// Waits until the node's figure is the guest's within 5 % and the disk's own tables; returns the guest's, in bytes.
+/// Waits until the node's figure is the guest's within 5 % and the disk's own tables; returns the guest's, in
+/// bytes.
 async fn compared(client: &mut Client, container: &str, directory: &Path) -> u64 {
     let counted = client.sh(container, "du -sk /data").await.unwrap();
     let guest = counted.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024;
     let same = guest - guest / 20..=guest + guest / 20 + TABLES_BYTES;
-    // What was removed is discarded a moment later.
+    // Freed blocks are discarded a moment later.
     let node = until_seen(format!("{same:?} bytes on the node"), async || {
         let node = on_node(directory);
         if same.contains(&node) { Ok(node) } else { Err(node) }
@@ -167,7 +169,8 @@ async fn containers_of_a_pod_share_an_empty_dir_with_all_that_a_file_system_has(
     client.sh(&first, pipe).await.unwrap();
     let write = "until [ -p /data/pipe ]; do :; done; echo through >/data/pipe; until grep -q end /data/out; do :; done; cat /data/out";
     assert_eq!(client.sh(&second, write).await.unwrap(), "through\nend\n");
-    // An upper directory of an overlay takes what virtio-fs does not have: whiteouts, opaque directories, d_type.
+    // An upper directory of an overlay needs features missing in virtio-fs: whiteouts, opaque directories,
+    // d_type.
     let link = "mkdir -p /data/made && echo one >/data/made/file && echo two >/data/given && ln /data/given /data/hard && stat -c %h /data/given";
     assert_eq!(client.sh(&first, link).await.unwrap(), "2\n");
 

@@ -1,5 +1,5 @@
-//! Files of volumes as several see them: access control lists, by which the guest's kernel decides as the node's would, and a file that
-//! grows elsewhere.
+//! Files of volumes with several users: access control lists, with the same decisions in the guest's kernel
+//! as in the node's, and a file growing elsewhere.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -17,7 +17,7 @@ async fn set_list(path: &Path, kind: &str, entries: &str) {
     assert!(Command::new("python3").args(["-c", &script]).status().await.unwrap().success(), "{script}");
 }
 
-/// A container that sleeps as this user and group, with the directory at `/data` and at `/again`.
+/// A sleeping container with this user and group, with the directory at `/data` and at `/again`.
 fn container(name: &str, image: &str, volume: &Path, user: i64, group: i64) -> v1::ContainerConfig {
     let mut config = spec::container(name, image, &["sleep", "3600"]);
     let host_path = volume.display().to_string();

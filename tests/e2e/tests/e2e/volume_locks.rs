@@ -1,5 +1,5 @@
-//! File locks and extended attributes of volumes, between pods and the node. The programs lie in the volume itself, and
-//! the node runs them too.
+//! File locks and extended attributes of volumes, between pods and the node. The programs lie in the volume
+//! itself, and the node runs them too.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -15,7 +15,7 @@ use tests_e2e::{Host, spec};
 
 use crate::programs::{behind, call, elf, unless_negative};
 
-/// Exit status of a program whose call was refused.
+/// Exit status of a program after a refused call.
 const REFUSED: u32 = 9;
 
 /// System calls (arch/x86/entry/syscalls/syscall_64.tbl).
@@ -28,7 +28,7 @@ const FLOCK: u32 = 73;
 const SETXATTR: u32 = 188;
 const GETXATTR: u32 = 191;
 
-/// The file that all lock, from the root of a container and from the directory above the volume.
+/// The locked file, from the root of a container and from the directory above the volume.
 const PATH: &[u8] = b"data/file\0";
 const VALUE: &[u8] = b"from a pod";
 
@@ -41,7 +41,7 @@ enum Ask {
     Whole { waits: bool },
 }
 
-/// A program of calls whose arguments lie behind its code, at the offsets that `code` adds to the address it gets.
+/// A program of calls. Their arguments are after its code, at the offsets added by `code` to its address.
 fn program(code: impl Fn(u32) -> Vec<u8>, data: &[u8]) -> Vec<u8> {
     // The length does not depend on the address.
     let mut body = code(behind(code(0).len()));
@@ -49,7 +49,7 @@ fn program(code: impl Fn(u32) -> Vec<u8>, data: &[u8]) -> Vec<u8> {
     elf(&body)
 }
 
-/// A system call whose first argument is the result of the last one.
+/// A system call with the last result as its first argument.
 fn call_on_result(number: u32, second: u32, third: u32) -> Vec<u8> {
     let mut code = vec![0x89, 0xc7]; // mov edi, eax
     for (load, value) in [(0xbe, second), (0xba, third), (0xb8, number)] {
@@ -60,7 +60,7 @@ fn call_on_result(number: u32, second: u32, third: u32) -> Vec<u8> {
     code
 }
 
-/// A program that takes a lock and holds it, or ends at once.
+/// A program taking a lock and holding it, or ending at once.
 fn locker(ask: Ask, holds: bool) -> Vec<u8> {
     const READ_AND_WRITE: u32 = 2;
     // F_WRLCK of the whole file: a type, and zeros.
@@ -84,7 +84,7 @@ fn locker(ask: Ask, holds: bool) -> Vec<u8> {
     program(code, &data)
 }
 
-/// A program that sets an attribute of the file, or prints its value.
+/// A program setting an attribute of the file, or printing its value.
 fn attribute(name: &str, sets: bool) -> Vec<u8> {
     let length = u32::try_from(VALUE.len()).unwrap();
     let data = [PATH, VALUE, name.as_bytes(), b"\0"].concat();
@@ -92,7 +92,7 @@ fn attribute(name: &str, sets: bool) -> Vec<u8> {
     let code = |path: u32| {
         let value = path + path_bytes;
         let asked = if sets { SETXATTR } else { GETXATTR };
-        // The fifth argument, flags of setxattr(2), is in a register that is zero from the start.
+        // The register of the fifth argument, flags of setxattr(2), is zero from the start.
         let mut code = call(asked, [path, value + length, value, length]);
         code.extend(unless_negative(REFUSED));
         if !sets {
@@ -131,7 +131,7 @@ impl Volume {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Runs a program on the node, and gives its status and what it printed.
+    /// Runs a program on the node, and returns its status and output.
     fn run(&self, name: &str) -> (Option<i32>, Vec<u8>) {
         loop {
             match Command::new(self.data().join(name)).current_dir(self.0.path()).output() {
@@ -279,7 +279,7 @@ async fn attributes_that_one_pod_sets_are_seen_in_another_and_on_the_node() {
     assert_eq!(status_of(&mut client, one, "set").await, 0);
     assert_eq!(client.exec(two, &["/data/get"], 60).await.unwrap().stdout, VALUE);
     assert_eq!(volume.run("get"), (Some(0), VALUE.to_vec()));
-    // A label that the node's kernel would believe.
+    // A label trusted by the node's kernel.
     for name in ["label", "trust"] {
         assert_eq!(status_of(&mut client, one, name).await, refused, "{name}");
     }

@@ -1,4 +1,4 @@
-//! A container that nothing confines, at the agent's own ports: it must never be answered.
+//! An unconfined container at the agent's own ports: it must never get an answer.
 
 use proto_cri::v1;
 use proto_cri::v1::security_profile::ProfileType;
@@ -7,11 +7,11 @@ use tests_registry::Layer;
 
 use crate::programs::{self, call, elf, unless_negative};
 
-/// The agent's ports, `port::RPC` and `port::STREAM` of `proto_agent`, and a message that each answers: a ttrpc request for a
-/// service that is not there, and a frame that names no stream.
+/// The agent's ports, `port::RPC` and `port::STREAM` of `proto_agent`, and a message with an answer from
+/// each: a ttrpc request for an unknown service, and a frame without a stream.
 const PORTS: [(u32, &[u8]); 2] =
     [(1024, b"\0\0\0\x06\0\0\0\x01\x01\0\x0a\x01x\x12\x01y"), (1025, b"\0\0\0\0")];
-/// The guest by its own names: `VMADDR_CID_LOCAL`, and the number that every guest has.
+/// The guest's own addresses: `VMADDR_CID_LOCAL`, and the number used in every guest.
 const CIDS: [u32; 2] = [1, 3];
 
 /// How a [`dialer`] ends.
@@ -55,7 +55,7 @@ async fn an_unconfined_container_cannot_dial_the_agent() {
     host.stop().await.unwrap();
 }
 
-/// A program that connects to a vsock port, sends the message, and waits for a byte of an answer.
+/// A program connecting to a vsock port: it sends the message, and waits for a byte of an answer.
 pub(crate) fn dialer(cid: u32, port: u32, message: &[u8]) -> Vec<u8> {
     // socket(2) gives the lowest free number, and the program has standard streams alone.
     const SOCKET: u32 = 3;

@@ -1,4 +1,4 @@
-//! Writable layers: their limits, inode numbers that stay, and a node's disk that is full while containers write.
+//! Writable layers: their limits, stable inode numbers, and a full disk of the node while containers write.
 
 use std::process::Stdio;
 
@@ -7,9 +7,9 @@ use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 use tokio::process::Command;
 
-/// MiB of a disk with room for an image, a pod and what the pod writes.
+/// MiB of a disk with room for an image, a pod and the pod's writes.
 const DISK_MIB: u64 = 256;
-/// MiB that the container writes, more than the disk has left.
+/// MiB written by the container, more than the free space.
 const WRITTEN_MIB: u64 = 48;
 
 /// Waits until the pod has so many full disks.
@@ -37,7 +37,7 @@ async fn a_layer_with_a_limit_takes_no_more_and_the_others_write_on() {
     let size: u64 = refused.lines().last().unwrap().parse().unwrap();
     assert!(size < 4 << 20, "{size}");
     assert!(client.sh(&large, write).await.unwrap().ends_with("8388608\n"));
-    // What is removed is room again.
+    // Removed files free space again.
     let again = "rm /file && dd if=/dev/zero of=/other bs=1M count=2 2>/dev/null && stat -c %s /other";
     assert_eq!(client.sh(&small, again).await.unwrap(), "2097152\n");
     let mut wrong = spec::pod("wrong", host.dir());

@@ -1,5 +1,5 @@
-//! One client of a walk: it makes a pod, works with its containers, and removes them, as a kubelet would: what failed is looked
-//! at and asked again.
+//! One client of a walk: it makes a pod, works with its containers, and removes them, like a kubelet: after a
+//! failure it looks and retries.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ const CONTAINERS: usize = 3;
 const HUNG: Duration = WITHIN;
 /// Pause before a call is made again.
 const PAUSE: Duration = Duration::from_millis(300);
-/// How long a call that needs no VM may fail after the pod's VM was killed: while that is noticed.
+/// How long a call without a VM may fail after the death of the pod's VM: until this is noticed.
 const LET_GO_WITHIN: Duration = WITHIN;
 
 pub(super) struct Client {
@@ -40,7 +40,7 @@ struct Pod {
     containers: Vec<Container>,
 }
 
-/// A call that failed, where a disturbance explains it.
+/// A failed call, explained by a disturbance.
 struct Excused;
 
 impl Client {
@@ -57,7 +57,7 @@ impl Client {
         }
     }
 
-    /// Works until then, and removes what it has.
+    /// Works until then, and removes its objects.
     pub(super) async fn walk(mut self, until: Instant) -> Counts {
         while Instant::now() < until {
             self.act().await;
@@ -106,7 +106,7 @@ impl Client {
         self.pod.as_ref().is_some_and(|pod| self.ledger.is_lost(&pod.id))
     }
 
-    /// Awaits a call's answer. A failure that nothing explains ends the walk.
+    /// Awaits a call's answer. An unexplained failure ends the walk.
     async fn answer<T>(
         &mut self,
         what: &str,
@@ -157,7 +157,7 @@ impl Client {
             self.pod = Some(Pod { id, containers: Vec::new() });
             return;
         }
-        // A start that failed leaves nothing, or a pod that can be removed; one whose answer was lost leaves a ready one.
+        // A failed start leaves nothing, or a removable pod; a start with a lost answer leaves a ready one.
         for id in self.pods_of(&config).await {
             self.insist("RemovePodSandbox after a failed start", |mut client| {
                 let id = id.clone();
@@ -215,7 +215,8 @@ impl Client {
             ContainerState::ContainerCreated => Stage::Created,
             ContainerState::ContainerRunning => Stage::Started,
             ContainerState::ContainerExited => Stage::Stopped,
-            // The daemon was killed in the middle of the start, and nobody knows: a kubelet removes such a container.
+            // The daemon was killed in the middle of the start, and nobody knows: a kubelet removes such a
+            // container.
             ContainerState::ContainerUnknown => return self.remove(which).await,
         };
     }
@@ -289,11 +290,11 @@ impl Client {
         .await
     }
 
-    /// Compares what the daemon says of the pod with the model.
+    /// Compares the daemon's view of the pod with the model.
     async fn look(&mut self) {
         for which in 0..self.pod().containers.len() {
             let id = self.container(which).id.clone();
-            // Asked before: a VMM that is killed meanwhile explains an exit, one killed later does not.
+            // Read before the call: a VMM killed meanwhile explains an exit, one killed later does not.
             let status = self.status(&id).await;
             let lost = self.is_lost();
             let wrong = self.container(which).wrong(&status, lost);
@@ -307,7 +308,7 @@ impl Client {
         }
     }
 
-    /// Reads the log of a container that has ended. `whole`: it ended by itself.
+    /// Reads the log of an ended container. `whole`: it ended by itself.
     async fn read_log(&mut self, which: usize, whole: bool) {
         let id = self.container(which).id.clone();
         let path = self.status(&id).await.log_path;

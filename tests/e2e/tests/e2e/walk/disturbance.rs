@@ -16,9 +16,10 @@ use super::model::Ledger;
 /// Milliseconds between two disturbances, and of one.
 const PAUSE_MS: std::ops::Range<u64> = 1000..8000;
 const LENGTH_MS: std::ops::Range<u64> = 500..6000;
-/// How long what comes after a disturbance may still fail by it: the store looks for room again, plugins are asked again.
+/// How long calls after a disturbance may still fail because of it: the store looks for space again, plugins
+/// are called again.
 const AFTERMATH: Duration = Duration::from_secs(5);
-/// The plugin whose calls are held up, and the file that does it.
+/// The delayed plugin, and the file behind the delay.
 const PLUGIN: &str = "bridge";
 const GATE: &str = "plugins/hold";
 
@@ -32,7 +33,7 @@ pub(super) enum Kind {
     PluginHangs,
 }
 
-/// Puts a script in the plugin's place that waits while the gate's file is there.
+/// Replaces the plugin by a script waiting while the gate's file exists.
 pub(super) async fn put_gate_before_plugins(host: &mut Host) {
     let gate = host.dir().join(GATE);
     let script = format!("while [ -e {} ]; do sleep 0.2; done\nexec {PLUGINS}/{PLUGIN}", gate.display());
@@ -52,7 +53,7 @@ impl<'a> Disturber<'a> {
         Disturber { host, random, ledger, gate }
     }
 
-    /// Disturbs until then, or until `failed` says that it is in vain; returns how often each kind was.
+    /// Disturbs until then, or until `failed` is set; returns the count of each kind.
     pub(super) async fn disturb(
         mut self,
         until: Instant,
@@ -129,7 +130,7 @@ impl<'a> Disturber<'a> {
         frozen
     }
 
-    /// A pod and its VMM, if there is one that still runs.
+    /// A pod and its running VMM, if there is one.
     async fn some_vmm(&mut self) -> Option<(String, Pid)> {
         let offered = self.ledger.offered();
         if offered.is_empty() {

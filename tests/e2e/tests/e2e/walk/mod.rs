@@ -1,15 +1,17 @@
-//! Random work of several clients on the real daemon, while the daemon and VMMs are killed, VMMs and CNI plugins hang, and the
-//! disk of the state is full or frozen. Each client predicts every answer for its own pods.
+//! Random work of several clients on the real daemon, while the daemon and VMMs are killed, VMMs and CNI
+//! plugins hang, and the disk of the state is full or frozen. Each client predicts every answer for its own
+//! pods.
 //!
 //! ```text
 //!  client ──► action ──► call ──► answered ──► as the model says
 //!                          └────► failed ──► beside a disturbance? ──► what is there is what such a failure may leave
 //! ```
 //!
-//! A call that fails while nothing disturbs it is a violation, as are a call that hangs, a state that nothing explains, and a
-//! line of a container's output that is lost, doubled or torn. At the end all pods are removed, and nothing is left on the node.
+//! A violation is: a call failing without a disturbance, a hanging call, an unexplained state, and a lost,
+//! doubled or torn line of a container's output. At the end all pods are removed, and nothing is left on the
+//! node.
 //!
-//! `PODVISOR_WALK_SEED` repeats the choices of a walk; the times at which they meet are not repeated.
+//! `PODVISOR_WALK_SEED` repeats the choices of a walk, but not their timing.
 
 mod client;
 mod disturbance;
@@ -57,7 +59,7 @@ async fn random_work_beside_kills_and_bad_disks_loses_nothing() {
         .disturb(until, || clients.iter().any(tokio::task::JoinHandle::is_finished))
         .await;
     let mut counts = model::Counts::default();
-    // The first that fails ends the walk.
+    // The first failure ends the walk.
     let walked = futures::future::try_join_all(clients).await;
     for client in walked.unwrap_or_else(|failed| panic!("seed {seed}: {failed}")) {
         counts += client;

@@ -1,4 +1,4 @@
-//! A client's knowledge of its pod: pure, but for the ledger of disturbances, which all clients read.
+//! A client's knowledge of its pod: pure, except for the ledger of disturbances, shared by all clients.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use proto_cri::v1::{ContainerState, ContainerStatus};
 use tests_e2e::numbered;
 
-/// The disturbances that there were. A failure is excused by one that was there at any time of the call.
+/// The past disturbances. A failure is excused if one of them overlaps with the call.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     /// Odd while something disturbs everybody.
     phase: AtomicU64,
-    /// VMMs of pods that may be killed: by pod, whether it was.
+    /// VMMs of pods available for killing: by pod, true if killed.
     vms: Mutex<BTreeMap<String, bool>>,
     /// Kills of the daemon.
     kills: AtomicUsize,
@@ -63,12 +63,12 @@ impl Ledger {
         self.vms.lock().unwrap().remove(pod);
     }
 
-    /// Pods whose VMM may be killed.
+    /// Pods with a VMM available for killing.
     pub(super) fn offered(&self) -> Vec<String> {
         self.vms.lock().unwrap().iter().filter(|(_, lost)| !**lost).map(|(pod, _)| pod.clone()).collect()
     }
 
-    /// Says that the pod's VMM is about to be killed, unless the pod was withdrawn.
+    /// Announces the death of the pod's VMM, unless the pod was withdrawn.
     pub(super) fn lose(&self, pod: &str) -> bool {
         self.vms.lock().unwrap().get_mut(pod).map(|lost| *lost = true).is_some()
     }
@@ -104,7 +104,7 @@ impl AddAssign for Counts {
 /// How a container ends by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ending {
-    /// Lines that it writes.
+    /// Lines written by it.
     pub(super) lines: usize,
     /// The exit code.
     pub(super) code: i32,
@@ -130,7 +130,7 @@ pub(super) struct Container {
 }
 
 impl Container {
-    /// Returns what is wrong with a status, if anything. `lost`: the pod's VMM was killed.
+    /// Returns the error in a status, if any. `lost`: the pod's VMM was killed.
     pub(super) fn wrong(&self, status: &ContainerStatus, lost: bool) -> Option<String> {
         let (state, code) = (status.state(), status.exit_code);
         let right = match self.stage {
@@ -148,8 +148,8 @@ impl Container {
         (!right).then(|| format!("{self:?}, lost {lost}: {status:?}"))
     }
 
-    /// Returns what is wrong with the log of a container that has ended, if anything. `whole`: it wrote all that it had to;
-    /// `kills`: those of the daemon up to now.
+    /// Returns the error in the log of an ended container, if any. `whole`: it wrote all its lines; `kills`:
+    /// the daemon's kills up to now.
     pub(super) fn wrong_log(&self, log: &str, whole: bool, kills: usize) -> Option<String> {
         let lines = match numbered::lines(log, 1) {
             Ok(lines) => lines,
