@@ -53,7 +53,7 @@ impl<'a> Disturber<'a> {
         Disturber { host, random, ledger, gate }
     }
 
-    /// Disturbs until then, or until `failed` is set; returns the count of each kind.
+    /// Disturbs until then, or until `failed` returns true; returns the count of each kind.
     pub(super) async fn disturb(
         mut self,
         until: Instant,
