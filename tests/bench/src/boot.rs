@@ -24,7 +24,7 @@ struct Boot {
     exits: ExitCounts,
 }
 
-/// Boots guests one after the other and prints what each cost.
+/// Boots guests one after the other and prints the cost of each.
 pub(crate) async fn bench(built: &Built, boots: u32, memory_bytes: u64) -> anyhow::Result<()> {
     let mut last = None;
     for number in 1..=boots {

@@ -1,4 +1,5 @@
-//! What RuntimeDefault's filter adds to the calls that make processes: CreateContainer and ExecSync, with and without it, in turns.
+//! The cost of RuntimeDefault's filter for calls starting processes: CreateContainer and ExecSync, with and
+//! without it, in turns.
 
 use std::time::{Duration, Instant};
 
@@ -10,16 +11,16 @@ use tests_e2e::{Host, spec};
 use crate::figures::millions;
 use crate::median::median;
 
-/// Rounds that count, after one that pays for what is cold, as the compilation of the profile.
+/// Counted rounds, after one for cold caches, such as the profile's compilation.
 const ROUNDS: usize = 8;
 
-/// Seconds after which a command has failed.
+/// Timeout of a command, in seconds.
 const TIMEOUT_SECONDS: i64 = 600;
 
-/// Most that the filter may add, in millions of instructions.
+/// Largest cost of the filter, in millions of instructions.
 const AIM_MILLIONS: f64 = 2.0;
 
-/// Prints the medians of both calls, and what the filter adds.
+/// Prints the medians of both calls, and the filter's cost.
 pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await?;

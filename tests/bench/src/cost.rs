@@ -6,7 +6,7 @@ use anyhow::Context;
 pub(crate) struct Cost {
     /// Bytes given to write(2) and its like (proc_pid_io(5), `wchar`).
     pub(crate) written: u64,
-    /// Clock ticks in user mode and in the kernel, with those of the children that it has waited for.
+    /// Clock ticks in user mode and in the kernel, including reaped children.
     pub(crate) ticks: u64,
 }
 

@@ -1,13 +1,14 @@
-//! `bench-crowd`: what a node's daemon costs after many pods, and beside many.
+//! `bench-crowd`: the cost of a node's daemon after many pods, and beside many.
 //!
-//! Four parts, each with a daemon of its own. *row*: pods made and removed one after another; the daemon's memory and
-//! descriptors must not grow, nor the time of a start. *at-once*: pods that start at the same time, over as many that start one after
-//! another, which on one processor is what they wait for each other; and how long nothing computed in either. *present*: pods that stay; a
-//! list, and the start of one more over the start of one alone, and what pods cost that do nothing. *restart*: a daemon killed beside pods
-//! that stay; until it answers, and until it has recovered them all.
+//! Four parts, each with its own daemon. *row*: pods made and removed one after another; the daemon's memory
+//! and descriptors must not grow, nor the time of a start. *at-once*: pods starting at the same time,
+//! compared with the same number one after another; on one processor this is their waiting for each other;
+//! and the idle time in both. *present*: with many running pods, a list, and the start of one more compared
+//! with the first one's, and the cost of idle pods. *restart*: a daemon killed beside running pods; the time
+//! until it answers, and until it has recovered them all.
 //!
-//! Durations are those of the clock, which in a software node under `-icount` counts instructions. Else only the ratios say something, and
-//! only where nothing else runs.
+//! Durations are the clock's. In a software node under `-icount` it counts instructions. Otherwise only the
+//! ratios have a meaning, and only on an otherwise idle host.
 
 #![forbid(unsafe_code)]
 
@@ -34,11 +35,11 @@ use crate::median::median;
 use crate::node_idle::node_idle;
 use crate::present::{AT_ONCE, make};
 
-/// Starts and lists that a figure is the median of.
+/// Starts and lists per median.
 const SAMPLES: usize = 5;
-/// Starts at either end of the row that are compared.
+/// Starts compared at either end of the row.
 const ENDS: usize = 50;
-/// How long the daemon has work of its own after pods were started or removed: what waits for pods is made anew.
+/// How long the daemon works after starts or removals of pods: it refills its pools.
 const SETTLED_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Parser)]
@@ -51,7 +52,7 @@ struct Args {
     /// Pods made and removed in a row.
     #[arg(long, default_value_t = 500)]
     row: usize,
-    /// Pods that start at the same time.
+    /// Pods starting at the same time.
     #[arg(long, default_value_t = 20)]
     at_once: usize,
     /// Pods present while one more is started.
@@ -111,7 +112,7 @@ async fn row(built: &Built, pods: usize) -> anyhow::Result<()> {
         let (pod, took) = start(&mut client, &host, &format!("row{number}")).await?;
         client.remove_pod(&pod).await?;
         starts.push(took);
-        // Not after the first pod: allocators and pools grow to what a pod needs.
+        // Not after the first pod: allocators and pools grow to a pod's size.
         if number + 1 == ENDS {
             first = Some(Held::by(host.daemon.pid())?);
         }
@@ -197,8 +198,8 @@ async fn present(built: &Built, pods: usize) -> anyhow::Result<()> {
     host.stop().await
 }
 
-/// Prints what pods that do nothing take from the start beside them: the part of a CPU that their VMMs and the daemon use, and how
-/// often threads of theirs wake.
+/// Prints the cost of idle pods for a start beside them: CPU use of their VMMs and the daemon, and the
+/// wakeups of their threads.
 async fn idle(host: &Host, pods: usize) -> anyhow::Result<()> {
     let (vmms, daemon) =
         try_join(try_join_all(vmms()?.into_iter().map(Idle::measure)), Idle::measure(host.daemon.pid()))

@@ -1,5 +1,5 @@
-//! Measures reads and writes of blocks in each kind of storage that a container has, by Debian's fio, beside the same call of fio on the
-//! node's own file system, which all of the storage is on.
+//! Measures reads and writes of blocks in each kind of a container's storage, by Debian's fio, beside the
+//! same call of fio on the node's own file system below all of the storage.
 //!
 //! ```text
 //!   node       fio ─ ext4
@@ -10,8 +10,9 @@
 //!   hostPath   fio ─ virtio-fs ─ the node's ext4
 //! ```
 //!
-//! For each work it prints what one operation takes on the node, in thousands of instructions where the clock counts them, and for each
-//! storage the same and the node's as a ratio of it: 1 is as fast as the node, less is slower.
+//! For each work it prints the cost of one operation on the node, in thousands of instructions if the clock
+//! counts them. For each storage it prints the same, and the node's as a ratio of it: 1 is as fast as the
+//! node, less is slower.
 
 use std::path::Path;
 
@@ -27,17 +28,17 @@ use tests_registry::{Layer, installed_layer};
 use tokio::process::Command;
 
 const FIO: &str = "/usr/bin/fio";
-/// The file in the image that is read.
+/// The file in the image for reading.
 const IN_IMAGE: &str = "/usr/share/blocks";
-/// MiB of each file that is read and written.
+/// MiB of each file for reading and writing.
 const FILE_MIB: u64 = 8;
-/// MiB of the file system that all is on.
+/// MiB of the file system below everything.
 const DISK_MIB: u64 = 1024;
-/// Memory of the container, so that no file is squeezed out of the guest's page cache.
+/// Memory of the container, enough to keep all files in the guest's page cache.
 pub(crate) const MEMORY_BYTES: i64 = 256 << 20;
-/// Seconds after which a call has failed.
+/// Timeout of a call, in seconds.
 const TIMEOUT_SECONDS: i64 = 1200;
-/// Nanoseconds of an instruction under `-icount shift=1`, times the thousand of the unit that is printed.
+/// Nanoseconds of an instruction under `-icount shift=1`, times the thousand of the printed unit.
 pub(crate) const NANOSECONDS_OF_THOUSAND: f64 = 2000.0;
 
 /// One call of fio.
@@ -50,7 +51,7 @@ pub(crate) struct Work {
     warm: bool,
 }
 
-/// Storage in the container, and the file of it that is worked on.
+/// Storage in the container, and the file used in it.
 struct Place {
     name: &'static str,
     file: &'static str,
@@ -102,7 +103,7 @@ const WORKS: [Work; 7] = [
     ),
 ];
 
-/// The one that is compared for the image, which nobody writes to.
+/// The compared work for the image, because the image is read-only.
 const WARM: Work = Work {
     name: "4 KiB, random, buffered, warm",
     options: &[RANDOM_READ, SMALL[0], SMALL[1], "--ioengine=psync", "--invalidate=0"],
@@ -130,7 +131,7 @@ impl Work {
         words.map(str::to_owned).chain([size, format!("--filename={file}")]).collect()
     }
 
-    /// Thousands of instructions of an operation, by what fio reports.
+    /// Thousands of instructions of an operation, by fio's report.
     fn cost(&self, report: &[u8]) -> anyhow::Result<f64> {
         let text = String::from_utf8_lossy(report);
         let from = text.find('{').with_context(|| format!("fio printed {text:?}"))?;
@@ -141,7 +142,7 @@ impl Work {
         Ok(1e9 / rate / NANOSECONDS_OF_THOUSAND)
     }
 
-    /// The cost by the report of a run; a file that is to be warm has been read by one before.
+    /// The cost by the report of a run. For a warm file, an earlier run has read it.
     async fn measured(&self, run: impl AsyncFn() -> anyhow::Result<Vec<u8>>) -> anyhow::Result<f64> {
         if self.warm {
             run().await?;

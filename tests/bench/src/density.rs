@@ -1,8 +1,9 @@
-//! `bench-density`: what pods that do nothing take of a node.
+//! `bench-density`: the cost of idle pods on a node.
 //!
-//! Pods with one container each, `sleep`, are started and left alone; then a container of each touches 64 MiB and frees them. Both times, after
-//! they have come to rest, the memory of the VMMs is split by what it is for, and the node's own account of what is gone is printed beside it: a first
-//! pod alone, and each further one. All figures are the kernel's, and none is a time.
+//! Pods with one container each, `sleep`, are started and left alone; then a container of each touches 64 MiB
+//! and frees them. Both times, after a rest, the memory of the VMMs is split by purpose, and the node's own
+//! account of used memory is printed beside it: a first pod alone, and each further one. All figures are the
+//! kernel's, and none is a time.
 
 #![forbid(unsafe_code)]
 
@@ -23,16 +24,16 @@ use tests_e2e::{Host, spec};
 use crate::held::Held;
 use crate::vmm_memory::VmmMemory;
 
-/// Work of a container with 64 MiB: it reads zeros into one buffer of that size, and ends.
+/// Work of a container with 64 MiB: it reads zeros into one buffer of this size, and ends.
 const TOUCH_AND_FREE: &str = "dd if=/dev/zero of=/dev/null bs=64M count=1 2>/dev/null";
 
-/// Most that a pod may have more than before once its container has freed what it touched, in KiB.
+/// Largest growth of a pod after its container has freed the touched memory, in KiB.
 const KEPT_KIB_MAX: u64 = 8 << 10;
 
-/// The aim for a pod that does nothing, in KiB.
+/// The aim for an idle pod, in KiB.
 const POD_KIB_MAX: u64 = 40 << 10;
 
-/// The aim for what is a VMM's own, in KiB.
+/// The aim for a VMM's own memory, in KiB.
 const PRIVATE_KIB_MAX: u64 = 3 << 10;
 
 #[derive(Debug, Parser)]
@@ -42,7 +43,7 @@ struct Args {
     /// Pods.
     #[arg(long, default_value_t = 10)]
     pods: usize,
-    /// Seconds that pods get to come to rest.
+    /// Seconds for pods to come to rest.
     #[arg(long, default_value_t = 60)]
     rest: u64,
     /// Also print each VMM's private memory by mapping, for the first pod.
@@ -58,7 +59,7 @@ async fn main() -> anyhow::Result<()> {
     let host = Host::with(&args.built).await?;
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await?;
-    // What the first pod of a daemon pays for is not a pod's.
+    // The first pod's cost for the daemon does not count for a pod.
     let first = start(&mut client, &host, &image, "warm").await?;
     client.remove_pod(&first.0).await?;
 
@@ -102,7 +103,7 @@ async fn main() -> anyhow::Result<()> {
     host.stop().await
 }
 
-/// Starts a pod with one container that sleeps; returns both ids.
+/// Starts a pod with one sleeping container; returns both ids.
 async fn start(
     client: &mut Client,
     host: &Host,
@@ -123,7 +124,7 @@ fn memory() -> anyhow::Result<VmmMemory> {
     Ok(sum)
 }
 
-/// Prints what each pod has of the sum, and both over what is aimed at.
+/// Prints each pod's share of the sum, and the ratio of both to the aim.
 fn print_pods(what: &str, sum: &VmmMemory, pods: usize) {
     let pods = pods as u64;
     println!(
@@ -139,7 +140,7 @@ fn print_pods(what: &str, sum: &VmmMemory, pods: usize) {
     );
 }
 
-/// Prints what the node has less for the first pod, and for each of `more` others.
+/// Prints the node's cost of the first pod, and of each of `more` others.
 fn print_node(empty: &Node, alone: &Node, all: &Node, more: u64) {
     println!(
         "bench: the node has less: {} KiB for the first pod, {} KiB for each of {more} others; of its kernel's own memory {} KiB each",
@@ -149,7 +150,7 @@ fn print_node(empty: &Node, alone: &Node, all: &Node, more: u64) {
     );
 }
 
-/// Prints how often a pod that does nothing wakes its node.
+/// Prints the wakeups of the node by an idle pod.
 async fn print_rest(host: &Host) -> anyhow::Result<()> {
     let pods = vmms()?;
     let exits = exits();
@@ -180,7 +181,8 @@ fn ratio(one: u64, other: u64) -> f64 {
 /// The node's memory, in KiB (proc_meminfo(5)).
 struct Node {
     available: u64,
-    /// Memory that the kernel has for itself and cannot give up: slabs, stacks, page tables, its own and guests', and areas of vmalloc.
+    /// The kernel's own unreclaimable memory: slabs, stacks, page tables, its own and guests', and areas of
+    /// vmalloc.
     kernel: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Measures the cost of a command by ExecSync, as a multiple of the program's cost inside the container.
 //!
-//! Both are measured from the client, in turns. Inside, a shell starts the program many times. The cost of the same
-//! loop without the program is subtracted, and with it the cost of the command that runs the loop.
+//! Both are measured from the client, in turns. Inside, a shell starts the program many times. The cost of
+//! the same loop without the program is subtracted, and so is the cost of the command running the loop.
 
 use std::time::{Duration, Instant};
 
@@ -12,13 +12,13 @@ use tests_e2e::{Host, spec};
 use crate::figures::millions;
 use crate::median::median;
 
-/// The program, by its path, so that a shell runs it and not a builtin of that name.
+/// The program by its path, so a shell does not run a builtin of the same name.
 const PROGRAM: &str = "/bin/true";
 
-/// A builtin of the shell that does nothing, for the cost of the loop.
+/// A builtin of the shell without effect, for the cost of the loop.
 const NOTHING: &str = ":";
 
-/// Calls before the first that counts.
+/// Calls before the first counted one.
 const WARM_UP: usize = 5;
 
 /// Rounds, each with calls of ExecSync and then programs started inside.
@@ -26,10 +26,10 @@ const ROUNDS: usize = 5;
 const CALLS: usize = 8;
 const STARTS: u32 = 100;
 
-/// Seconds after which a call has failed.
+/// Timeout of a call, in seconds.
 const TIMEOUT_SECONDS: i64 = 600;
 
-/// The ratio that the project aims at.
+/// The project's aim for the ratio.
 const AIM: f64 = 10.0;
 
 /// Prints the medians of both and their ratio.
@@ -66,7 +66,7 @@ pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A line of shell that does a command again and again.
+/// A line of shell repeating a command.
 fn repeat(command: &str) -> String {
     format!("i=0; while [ $i -lt {STARTS} ]; do {command}; i=$((i+1)); done")
 }

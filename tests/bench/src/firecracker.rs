@@ -1,6 +1,6 @@
-//! Rows of Firecracker with our kernel and our root image, up to our agent's first message: booted, and from its snapshot of a
-//! guest whose agent waits as in a template of ours. The program is the caller's; nothing here knows more of it than its command
-//! line, its API and its vsock, which is spoken as ours is.
+//! Rows of Firecracker with our kernel and our root image, up to our agent's first message: booted, and from
+//! its snapshot of a guest with a waiting agent, like our template. The caller names the program. This file
+//! only knows its command line, its API and its vsock, with the same protocol as ours.
 //!
 //! ```text
 //!   a process ─ configuration from a file ─ boot ─────────────────────────────────> the agent dials port 1024
@@ -28,14 +28,15 @@ use crate::handlers::SETTLED_WITHIN;
 use crate::programs;
 use crate::rows::{AGENT, RESTORED, Row};
 
-/// The guest's memory, as that of the pods beside.
+/// The guest's memory, the same as the compared pods'.
 const MEMORY_MIB: u64 = 128;
 
-/// The command line of our guests (`vmm/vm/src/boot/command_line.rs`), but for devices and the root device, which Firecracker adds.
+/// The command line of our guests (`vmm/vm/src/boot/command_line.rs`), except for devices and the root
+/// device. Firecracker adds those.
 const COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 reboot=k 8250.nr_uarts=1 tsc=reliable maxcpus=1 random.trust_cpu=on \
     percpu_alloc=page rootwait=5 rootfstype=erofs rootflags=dax=always init=/podvisor-agent";
 
-/// Names in the directory of each process, which is its working directory.
+/// Names in the working directory of each process.
 const API: &str = "api.sock";
 const VSOCK: &str = "vsock.sock";
 const CONFIG: &str = "config.json";
@@ -66,7 +67,7 @@ pub(crate) async fn bench(
         let begun = Instant::now();
         let mut child = process.spawn(&["--no-api", "--config-file", CONFIG])?;
         runtime_guest::ready(process.agent(&child).await?).await?;
-        // The first one pays for what is cold.
+        // The first one has cold caches.
         if number > 0 {
             booted.push(begun.elapsed());
         }
@@ -91,7 +92,7 @@ pub(crate) async fn bench(
     ])
 }
 
-/// A process to be, with the socket on which its guest's agent is awaited.
+/// A process to be started, with the socket for its guest's agent.
 struct Process {
     program: PathBuf,
     dir: tempfile::TempDir,
@@ -102,12 +103,12 @@ impl Process {
     fn make(program: &Path, memory: &Path) -> anyhow::Result<Process> {
         let dir = tempfile::Builder::new().prefix("firecracker-").tempdir_in(memory)?;
         let ready = UnixListener::bind(dir.path().join(format!("{VSOCK}_{}", port::READY)))?;
-        // The next file that is made there is the process's socket.
+        // The next file made there is the process's socket.
         File::create(dir.path().join(OUTPUT))?;
         Ok(Process { program: program.to_owned(), dir, ready })
     }
 
-    /// Writes the configuration of a guest that boots.
+    /// Writes the configuration of a booting guest.
     fn configure(&self, built: &Built, command_line: &str) -> anyhow::Result<()> {
         let root = built.guest_image.join("root.erofs");
         let config = json!({
@@ -146,7 +147,7 @@ impl Process {
     }
 }
 
-/// A guest that waits, as files.
+/// A waiting guest, as files.
 struct Snapshot {
     memory: PathBuf,
     state: PathBuf,
@@ -168,8 +169,8 @@ impl Snapshot {
         Ok(Snapshot { memory: files, state })
     }
 
-    /// Starts a process whose guest goes on from here. Returns how long it took until the load was answered, and until the agent had
-    /// been woken and said that it serves.
+    /// Starts a process with a guest from this snapshot. Returns the time until the answer to the load, and
+    /// until the woken agent was ready.
     async fn restore(&self, process: Process) -> anyhow::Result<(Duration, Duration)> {
         let socket = next_file(process.dir.path())?;
         let load = json!({
@@ -190,7 +191,7 @@ impl Snapshot {
     }
 }
 
-/// Waits, on a thread of its own, for the next file that is made in a directory.
+/// Waits, on its own thread, for the next new file in a directory.
 fn next_file(dir: &Path) -> anyhow::Result<JoinHandle<io::Result<usize>>> {
     let watch = inotify::init(inotify::CreateFlags::CLOEXEC)?;
     inotify::add_watch(&watch, dir, inotify::WatchFlags::CREATE)?;
@@ -202,7 +203,7 @@ fn next_file(dir: &Path) -> anyhow::Result<JoinHandle<io::Result<usize>>> {
 struct Api(client::conn::http1::SendRequest<String>);
 
 impl Api {
-    /// Dials once the socket is there: the first file that the process makes.
+    /// Dials as soon as the socket exists: the process's first new file.
     async fn dial(dir: &Path, socket: JoinHandle<io::Result<usize>>) -> anyhow::Result<Api> {
         let dialling = async {
             socket.await??;

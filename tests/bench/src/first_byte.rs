@@ -1,4 +1,4 @@
-//! How long a program takes from its start until its first byte of output, with what it starts in between.
+//! The time of a program from its start until its first byte of output, including its child processes.
 
 use std::io::Read;
 use std::process::{Command, Stdio};
@@ -8,8 +8,9 @@ use anyhow::{Context, ensure};
 
 use crate::handlers::SETTLED_WITHIN;
 
-/// Runs the program some times, each time when what the one before left is done, and returns how long its first byte took. The first
-/// run pays for what is cold and does not count. Nothing else of this process may run meanwhile.
+/// Runs the program some times, each time after the previous run's remaining work, and returns the times of
+/// the first byte. The first run has cold caches and does not count. Nothing else may run in this process
+/// meanwhile.
 pub(crate) fn first_bytes(
     starts: usize,
     command: impl Fn(usize) -> Command,

@@ -1,4 +1,4 @@
-//! The handlers by which pods start in three ways, a daemon that has them, and a node at rest before each start. The
+//! The handlers for three kinds of starts, a daemon with them, and a node at rest before each start. The
 //! measurements themselves are elsewhere.
 
 use std::fs;
@@ -9,28 +9,28 @@ use anyhow::Context;
 use tests_e2e::Host;
 use tests_e2e::traces::{vmms_without_pod, waiting_vms};
 
-/// The handler whose pods boot, the one whose pods go on from a template, and the one for whose pods a VM waits; else they are
-/// alike.
+/// The handler with booting pods, the one with pods from a template, and the one with pooled VMs; otherwise
+/// they are equal.
 pub(crate) const BOOTED: &str = "podvisor";
 pub(crate) const CLONED: &str = "cloned";
 pub(crate) const WAITING: &str = "waiting";
 
-/// A CNI plugin that does nothing but name an address, as a pod has to have one; it costs what a small shell does.
+/// A CNI plugin only naming an address, because a pod needs one; it costs as much as a small shell.
 const NOTHING: &str = r#"echo '{"cniVersion": "1.0.0", "interfaces": [{"name": "lo", "sandbox": "/"}],
   "ips": [{"address": "127.0.0.1/8", "interface": 0}]}'"#;
 
-/// A shell that is linked statically, of Debian's `busybox-static`.
+/// A statically linked shell, of Debian's `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";
 
-/// How long what was started has work of its own: the balloon, for one, is bound a while after the start.
+/// How long a started pod has background work: for example, the balloon is bound a while after the start.
 pub(crate) const SETTLED_WITHIN: Duration = Duration::from_secs(2);
 
 /// Longest wait for the template.
 const MADE_WITHIN: Duration = Duration::from_secs(300);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Starts the daemon anew with its state in `memory`, where a wait for the node's disk would count as instructions. Returns the
-/// state's directory.
+/// Starts the daemon anew with its state in `memory`, where a wait for the node's disk would count as
+/// instructions. Returns the state's directory.
 pub(crate) async fn state_in_memory(host: &mut Host, memory: &Path) -> anyhow::Result<PathBuf> {
     let state = memory.join("state");
     let config = fs::read_to_string(host.daemon.config())?;
@@ -40,7 +40,7 @@ pub(crate) async fn state_in_memory(host: &mut Host, memory: &Path) -> anyhow::R
     Ok(state)
 }
 
-/// Waits for what waits for a pod, a network namespace, a VMM and for one handler so many VMs, and for the node to have nothing else to do.
+/// Waits for the pools (a network namespace, a VMM, and for one handler so many VMs), and for an idle node.
 pub(crate) async fn rests(host: &Host, handler: &str, waiting: usize) -> anyhow::Result<()> {
     let vms = || waiting_vms(&host.daemon.log()).len();
     let waits = async {
@@ -50,7 +50,7 @@ pub(crate) async fn rests(host: &Host, handler: &str, waiting: usize) -> anyhow:
         while host.daemon.held_namespaces()?.is_empty() || vmms_without_pod().len() <= vms() {
             tokio::time::sleep(LOOK_INTERVAL).await;
         }
-        // Others may be made still, for what was asked for of late.
+        // Others may still be in progress, because of recent requests.
         let mut before = None;
         while before != Some(vms()) {
             before = Some(vms());
@@ -61,7 +61,8 @@ pub(crate) async fn rests(host: &Host, handler: &str, waiting: usize) -> anyhow:
     tokio::time::timeout(MADE_WITHIN, waits).await.context("nothing waits for a pod")?
 }
 
-/// Gives pods a network whose plugin does nothing, and whose shell is in `memory` and needs no libraries from the node's disk.
+/// Gives pods a network with an empty plugin. Its shell is in `memory` and needs no libraries from the node's
+/// disk.
 pub(crate) async fn without_plugins(host: &mut Host, memory: &Path) -> anyhow::Result<()> {
     let shell = memory.join("busybox");
     fs::copy(BUSYBOX, &shell).with_context(|| format!("copying {BUSYBOX}"))?;
@@ -74,7 +75,8 @@ pub(crate) async fn without_plugins(host: &mut Host, memory: &Path) -> anyhow::R
     Ok(host.network.configure(&conflist)?)
 }
 
-/// Starts the daemon anew with handlers that have templates, one of them with at most `spare_vms` that wait, and waits for the first.
+/// Restarts the daemon with template handlers, one of them with at most `spare_vms` pooled VMs, and waits for
+/// the first.
 pub(crate) async fn with_templates(host: &mut Host, state: &Path, spare_vms: usize) -> anyhow::Result<()> {
     let config = fs::read_to_string(host.daemon.config())?;
     let handler = |name: &str, more: &str| {

@@ -1,8 +1,8 @@
-//! Memory and descriptors that a process holds.
+//! Memory and descriptors of a process.
 
 use anyhow::Context;
 
-/// Memory and descriptors that the daemon's process holds.
+/// Memory and descriptors of the daemon's process.
 pub(crate) struct Held {
     pub(crate) rss_kib: u64,
     pub(crate) descriptors: usize,

@@ -1,8 +1,9 @@
-//! `bench-images`: what images with a base in common take: of the network and of a processor as they are pulled, of the disk,
-//! and of memory while pods read them.
+//! `bench-images`: the cost of images with a common base: network and processor during pulls, disk, and
+//! memory while pods read them.
 //!
-//! The yardstick is what the distinct layers hold: each file's bytes, whole pages. A store that unpacks each image on its own
-//! takes the base once for each image, and guests that cache what they read once for each pod.
+//! The yardstick is the content of the distinct layers: each file's bytes, in whole pages. If a store unpacks
+//! each image separately, it stores the base once for each image. If guests cache their reads, they cache it
+//! once for each pod.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +31,7 @@ const PAGE: u64 = 4096;
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 /// Bytes of a file of a layer: a shared library of middling size.
 const FILE_BYTES: usize = 100 << 10;
-/// A container's program that reads every file of its image, and writes down how many bytes these were.
+/// A container's program: it reads every file of its image, and records the number of bytes.
 const READ_ALL: &str = "find / -xdev -type f -exec cat {} + 2>/dev/null | wc -c >/dev/shm/reading; \
                         mv /dev/shm/reading /dev/shm/read; exec sleep 1000000";
 /// How long a container may take to read its image. A software node reads some MiB in a second.
@@ -43,13 +44,13 @@ struct Args {
     /// Images with the base in common.
     #[arg(long, default_value_t = 10)]
     images: usize,
-    /// Pods that each read all of one of the images.
+    /// Number of pods, each reading all of one of the images.
     #[arg(long, default_value_t = 20)]
     pods: usize,
     /// MiB of the base.
     #[arg(long, default_value_t = 200)]
     base_mib: usize,
-    /// MiB of what each image has on top.
+    /// MiB of each image's own top layer.
     #[arg(long, default_value_t = 5)]
     top_mib: usize,
 }
@@ -99,7 +100,7 @@ fn ratio(one: u64, other: u64) -> f64 {
 /// The images in the registry.
 struct Pushed {
     names: Vec<String>,
-    /// Bytes that their distinct layers hold.
+    /// Content of their distinct layers, in bytes.
     distinct_bytes: u64,
 }
 
@@ -107,7 +108,7 @@ async fn push(host: &Host, args: &Args) -> anyhow::Result<Pushed> {
     let (busybox, config) = tests_registry::busybox_image()?;
     let mut numbers = Numbers::new();
     let (base, base_bytes) = layer(&mut numbers, "base", args.base_mib);
-    // The program, which is the one large file of its image.
+    // The program, the one large file of its image.
     let mut distinct_bytes = base_bytes + whole_pages(std::fs::metadata("/bin/busybox")?.len());
     let mut names = Vec::new();
     for number in 0..args.images {
@@ -121,7 +122,7 @@ async fn push(host: &Host, args: &Args) -> anyhow::Result<Pushed> {
     Ok(Pushed { names, distinct_bytes })
 }
 
-/// A layer of so many MiB, and the bytes that it holds.
+/// A layer of so many MiB, and the bytes in it.
 fn layer(numbers: &mut Numbers, directory: &str, mib: usize) -> (Layer, u64) {
     let files = (mib << 20) / FILE_BYTES;
     let mut builder = Layer::builder().dir(directory, 0o755);
@@ -135,7 +136,7 @@ fn whole_pages(bytes: u64) -> u64 {
     bytes.next_multiple_of(PAGE)
 }
 
-/// Pulls the images one after the other, and prints what the first and the others cost the daemon.
+/// Pulls the images one after the other, and prints the daemon's cost of the first one and of the others.
 async fn pull(host: &Host, client: &mut Client, names: &[String]) -> anyhow::Result<Vec<String>> {
     let mut images = Vec::new();
     let mut costs = Vec::new();
@@ -157,7 +158,7 @@ async fn pull(host: &Host, client: &mut Client, names: &[String]) -> anyhow::Res
     Ok(images)
 }
 
-/// Adds up what the files below a directory take of the disk, each once, and their paths.
+/// Adds up the disk usage of the files below a directory, each once, and returns their paths.
 fn du(directory: &Path) -> anyhow::Result<(u64, Vec<PathBuf>)> {
     let (mut taken, mut files) = (0, Vec::new());
     let mut left = vec![directory.to_owned()];
@@ -178,7 +179,7 @@ fn du(directory: &Path) -> anyhow::Result<(u64, Vec<PathBuf>)> {
     Ok((taken, files))
 }
 
-/// Starts the pods, each with a container that reads all of its image.
+/// Starts the pods, each with a container reading all of its image.
 async fn read(host: &Host, client: &mut Client, images: &[String], pods: usize) -> anyhow::Result<()> {
     for number in 0..pods {
         let pod = client.run_pod(&spec::pod(&format!("reader{number}"), host.dir())).await?;
@@ -199,7 +200,7 @@ async fn read(host: &Host, client: &mut Client, images: &[String], pods: usize) 
     Ok(())
 }
 
-/// Adds up what all guests have in their page caches, in bytes.
+/// Adds up the page caches of all guests, in bytes.
 async fn cached(client: &mut Client) -> anyhow::Result<u64> {
     let request = v1::ListContainersRequest::default();
     let containers = client.runtime.list_containers(request).await?.into_inner().containers;
@@ -211,7 +212,7 @@ async fn cached(client: &mut Client) -> anyhow::Result<u64> {
     Ok(sum)
 }
 
-/// Bytes of these files that are in the node's page cache (fincore(1)).
+/// Bytes of these files in the node's page cache (fincore(1)).
 fn resident(files: &[PathBuf]) -> anyhow::Result<u64> {
     let output =
         Command::new("fincore").args(["--bytes", "--noheadings", "--output", "RES"]).args(files).output()?;

@@ -1,4 +1,4 @@
-//! `bench-lineup`: how a pod's start compares with what somebody would take instead, in one run and by one clock.
+//! `bench-lineup`: compares a pod's start with its alternatives, in one run and by one clock.
 //!
 //! ```text
 //!   floor         a process ─ KVM ─ a guest of one instruction
@@ -8,10 +8,10 @@
 //!   a pod         RunPodSandbox ─ a VM with an agent ─ CreateContainer, StartContainer ─ a container
 //! ```
 //!
-//! Each is started some times, alone on a node at rest, and measured up to its marks; the last mark is a byte that is seen outside.
-//! Nothing runs beside: the daemon is started when the others are done. Pods are started as well some at the same time, and both beside
-//! pods that are there already. In a software node under `-icount` the clock counts
-//! instructions (`make bench`'s `main.rs` says how), and elsewhere durations are printed.
+//! Each is started some times, alone on a node at rest, and measured up to its marks; the last mark is a byte
+//! seen outside. Nothing else runs: the daemon is started after the others. Pods are also started several at
+//! the same time, and both again beside running pods. In a software node under `-icount` the clock counts
+//! instructions (see `make bench`'s `main.rs`); otherwise durations are printed.
 
 #![forbid(unsafe_code)]
 
@@ -45,19 +45,19 @@ use crate::runtimes::Runtime;
 struct Args {
     #[command(flatten)]
     built: Built,
-    /// The program that runs a VM of one instruction.
+    /// The program running a VM of one instruction.
     #[arg(long)]
     floor: PathBuf,
     /// A Firecracker; without one there are no rows of it.
     #[arg(long)]
     firecracker: Option<PathBuf>,
-    /// Starts of each kind, beside a first one that pays for what is cold.
+    /// Starts of each kind, after a first one with cold caches.
     #[arg(long, default_value_t = 50)]
     starts: usize,
-    /// Pods that start at the same time; with 1 there are no rows of it.
+    /// Pods starting at the same time; with 1 there are no rows of it.
     #[arg(long, default_value_t = 20)]
     at_once: usize,
-    /// Pods that are there already; with 0 there are no rows of it.
+    /// Running pods; with 0 there are no rows of it.
     #[arg(long, default_value_t = 60)]
     present: usize,
 }

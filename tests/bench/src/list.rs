@@ -2,8 +2,8 @@
 //!
 //! A call ends with the last byte of its answer: decoding it is the client's cost, not the daemon's.
 //!
-//! The pods are stopped ones in a store, recovered as a restarted daemon recovers them. So there is no VM, and the
-//! program runs on any host. The kubelet calls both every second, and lists all pods each time.
+//! The pods are stopped ones in a store, recovered as a restarted daemon recovers them. So there is no VM,
+//! and the program runs on any host. The kubelet calls both every second, and lists all pods each time.
 
 #![forbid(unsafe_code)]
 
@@ -34,13 +34,13 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::Channel;
 use tonic_prost::ProstCodec;
 
-/// Pods that a node is asked to carry.
+/// Pods expected on a node.
 const PODS: u32 = 100;
 /// Containers of each pod: a main one and a side-car.
 const CONTAINERS_PER_POD: u32 = 2;
 /// Calls of each kind; the median is printed.
 const CALLS: usize = 300;
-/// The median that the project aims at, on hardware.
+/// The project's aim for the median, on hardware.
 const AIM: Duration = Duration::from_millis(1);
 
 struct NoNetwork;
@@ -130,7 +130,7 @@ fn print(rpc: &str, took: &mut [Duration]) {
     println!("bench: {rpc} with {PODS} pods: median {median:.2?}, {of_aim:.2} of the aim of {AIM:?}");
 }
 
-/// Opens the daemon's pods over what is in the store.
+/// Opens the daemon's pods over the store's content.
 async fn open(dir: &Path) -> anyhow::Result<Pods> {
     let at = |name: &str| dir.join(name);
     Ok(Pods::open(PodsConfig {

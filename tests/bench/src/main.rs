@@ -1,11 +1,11 @@
-//! `make bench`: the cost of a pod's start, counted and not timed; and the cost of commands, of their output and of
-//! work on files, as ratios.
+//! `make bench`: the cost of a pod's start, counted and not timed; and the cost of commands, of their output
+//! and of work on files, as ratios.
 //!
-//! The program runs in the software node under `-icount shift=1`, where one CPU's clock advances by two
-//! nanoseconds with each instruction and waiting costs nothing. So a duration there *is* a number of
-//! instructions: of the guest, and of what KVM and the VMM do on its behalf in between. One build
-//! gives equal counts in every run, however busy the host is. Elsewhere the counts are no more than times, but the
-//! ratios still hold: both of their sides are measured in turns in one run.
+//! The program runs in the software node under `-icount shift=1`: one CPU's clock advances by two nanoseconds
+//! with each instruction, and waiting costs nothing. So a duration there *is* a number of instructions: of
+//! the guest, and of KVM and the VMM on its behalf. One build gives equal counts in every run, however busy
+//! the host is. Elsewhere the counts are only times, but the ratios still hold: both of their sides are
+//! measured in turns in one run.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ use crate::staged::stage;
 struct Args {
     #[command(flatten)]
     built: Built,
-    /// The static program that writes in a guest.
+    /// The static program writing in a guest.
     #[arg(long)]
     writer: PathBuf,
     /// Parts to run, with commas between them; all without it.
@@ -47,15 +47,15 @@ struct Args {
     /// Guests booted; the first one pays for cold caches of the node and is shown separately.
     #[arg(long, default_value_t = 3)]
     boots: u32,
-    /// Pods started in a row for each way to start one, beside a first one that pays for what is cold.
+    /// Pods started in a row for each kind of start, after a first one with cold caches.
     #[arg(long, default_value_t = 3)]
     starts: u32,
-    /// Memory of the guests that are booted.
+    /// Memory of the booted guests.
     #[arg(long, default_value_t = 128)]
     memory_mib: u64,
 }
 
-/// The parts that are measured; each has a file of its name.
+/// The measured parts; each has a file of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
     Boot,
@@ -75,7 +75,7 @@ async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let (memory, built) = stage(&args.built)?;
     let wanted = |part| args.only.is_empty() || args.only.contains(&part);
-    // Before there is a daemon, whose instructions would be counted too.
+    // Before the daemon's start: its instructions would be counted too.
     if wanted(Part::Boot) {
         boot::bench(&built, args.boots, args.memory_mib << 20).await?;
     }

@@ -1,14 +1,14 @@
-//! Measures TCP between the node and pods by Debian's iperf3, beside the same calls between the node and network namespaces that a veth
-//! pair joins to the same bridge.
+//! Measures TCP between the node and pods by Debian's iperf3, beside the same calls between the node and
+//! network namespaces on the same bridge, joined by a veth pair.
 //!
 //! ```text
 //!   host ─ bridge ─ veth ─ namespace                                   iperf3 there
 //!   host ─ bridge ─ veth ─ namespace ─ redirect ─ tap ─ VMM ─ guest    iperf3 there
 //! ```
 //!
-//! For each work and each way it prints what a byte, a write or a round trip takes on the node, in instructions where the clock
-//! counts them, and the namespaces' figure as a ratio of the pods': 1 is as fast as they are, less is slower. Where nobody computes the
-//! clock leaps, so that waiting is a part of a figure.
+//! For each work and each direction it prints the cost of a byte, a write or a round trip on the node, in
+//! instructions if the clock counts them, and the namespaces' figure as a ratio of the pods': 1 is as fast as
+//! they are, less is slower. The clock leaps while the node is idle, so waiting is a part of a figure.
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, TcpStream};
@@ -27,28 +27,28 @@ use crate::median::median;
 
 const IPERF: &str = "/usr/bin/iperf3";
 const MIB: f64 = 1048576.0;
-/// Port on which a shell's `nc` sends back what comes.
+/// Port of a shell's `nc` as an echo server.
 const ECHO_PORT: u16 = 5202;
-/// Memory of a container, so that socket buffers have room.
+/// Memory of a container, with room for socket buffers.
 const MEMORY_BYTES: i64 = 128 << 20;
-/// Calls of each kind, of which the median counts.
+/// Calls of each kind; the median counts.
 const ROUNDS: usize = 3;
-/// Bytes of a small write, and of a message that goes there and back.
+/// Bytes of a small write, and of an echoed message.
 const SMALL_BYTES: usize = 64;
-/// Round trips in a call, and those before the first that counts.
+/// Round trips in a call, and uncounted ones before them.
 const TRIPS: u32 = 500;
 const TRIPS_WARM: u32 = 20;
-/// Seconds after which a call has failed.
+/// Timeout of a call, in seconds.
 const TIMEOUT_SECONDS: i64 = 1200;
 /// Tries until a server listens, and the pause between two.
 const DIALS_MAX: u32 = 100;
 const DIAL_PAUSE: Duration = Duration::from_millis(100);
 /// A part of iperf3's report when nobody listens.
 const REFUSED: &str = "Connection refused";
-/// The last numbers of the namespaces' addresses, which the plugin that counts from the lowest does not reach.
+/// The last numbers of the namespaces' addresses. The plugin counts from the lowest and does not reach them.
 const NAMESPACE_HOSTS: [u8; 2] = [250, 251];
 
-/// The ratio that the project aims at.
+/// The project's aim for the ratio.
 const AIM: f64 = 0.5;
 
 /// A stream of iperf3's.
@@ -56,7 +56,7 @@ struct Work {
     name: &'static str,
     options: &'static [&'static str],
     unit: &'static str,
-    /// Bytes that a figure is for.
+    /// Bytes per figure.
     unit_bytes: f64,
 }
 
@@ -77,7 +77,7 @@ enum End {
     Pod { client: Box<Client>, container: String, address: IpAddr },
 }
 
-/// A network namespace that a veth pair joins to the bridge, until it is dropped.
+/// A network namespace joined to the bridge by a veth pair, until it is dropped.
 struct Namespace {
     name: String,
 }
@@ -132,7 +132,7 @@ pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long a MiB takes, by what iperf3 reports of the side that receives.
+/// The time of a MiB, by iperf3's report of the receiving side.
 fn mebibyte(report: &[u8]) -> anyhow::Result<Duration> {
     let report: Value = serde_json::from_slice(report).context("iperf3's report")?;
     let bits = report.pointer("/end/sum_received/bits_per_second").and_then(Value::as_f64);
@@ -187,7 +187,8 @@ impl End {
         Ok(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?)
     }
 
-    /// Runs iperf3 as a client, as soon as somebody listens, and returns what it printed. A client that failed printed an error.
+    /// Runs iperf3 as a client, as soon as the server listens, and returns its output. After a failure this
+    /// is an error.
     async fn run(&self, command: &[&str]) -> anyhow::Result<Vec<u8>> {
         for _ in 0..DIALS_MAX {
             let printed = match (self, self.command(command)) {
@@ -207,7 +208,7 @@ impl End {
 }
 
 impl Namespace {
-    /// Makes a namespace with this address, of which the last number names it.
+    /// Makes a namespace with this address, named by its last number.
     async fn join(bridge: &str, last: u8, address: Ipv4Addr) -> anyhow::Result<Namespace> {
         let name = format!("bench-{}-{last}", std::process::id());
         let (outer, with_prefix) = (format!("pvb{last}"), format!("{address}/24"));

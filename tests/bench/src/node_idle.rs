@@ -7,7 +7,7 @@ use anyhow::Context;
 /// Ticks of `/proc/stat` in a second (`USER_HZ`, linux/param.h).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Returns the time since the node's start in which a processor idled or waited for a disk, of all processors together
+/// Returns the idle time since the node's start, including waits for a disk, of all processors together
 /// (proc_stat(5), `cpu`).
 pub(crate) fn node_idle() -> anyhow::Result<Duration> {
     let stat = std::fs::read_to_string("/proc/stat").context("/proc/stat")?;

@@ -1,6 +1,6 @@
-//! Numbers that look like any others and are the same in each run.
+//! Pseudo-random numbers, the same in each run.
 
-/// Numbers that no compression makes smaller (xorshift64).
+/// Incompressible numbers (xorshift64).
 pub(crate) struct Numbers(u64);
 
 impl Numbers {

@@ -1,5 +1,5 @@
-//! The phases of RunPodSandbox, through the daemon, as instructions of the node: with CNI's plugins beside, and, for a pod that
-//! boots, one that goes on from a template and one that gets a VM which waits, with a plugin that does nothing.
+//! The phases of RunPodSandbox, through the daemon, as instructions of the node: with CNI's plugins, and with
+//! an empty plugin for a booting pod, a pod from a template and one with a pooled VM.
 
 use std::path::Path;
 
@@ -11,14 +11,15 @@ use crate::handlers::{BOOTED, CLONED, WAITING, rests, state_in_memory, with_temp
 /// Millions of instructions in a millisecond of the node's clock, at two nanoseconds an instruction.
 const INSTRUCTIONS_PER_MS_MILLIONS: f64 = 0.5;
 
-/// Of how many medians a start is whose phases are printed too, so that one can see what it waited for.
+/// If a start takes so many medians, its phases are printed too, to show its waiting.
 const FAR_FROM_MEDIAN: f64 = 1.5;
 
 /// A pod's phases, as its verbose status has them.
 type Phases = Vec<serde_json::Value>;
 
-/// Prints the phases of a pod that boots with CNI's plugins beside, then those of one that boots and of one that goes on from
-/// a template without them. The daemon's state is in `memory`: a wait for the node's disk would count as instructions.
+/// Prints the phases of a booting pod with CNI's plugins, then those of a booting pod and of one from a
+/// template without them. The daemon's state is in `memory`: a wait for the node's disk would count as
+/// instructions.
 pub(crate) async fn bench(host: &mut Host, memory: &Path, starts: u32) -> anyhow::Result<()> {
     let state = state_in_memory(host, memory).await?;
     print("booted, CNI beside", starts_of(host, BOOTED, starts).await?.middle());
@@ -61,7 +62,8 @@ impl Starts {
     }
 }
 
-/// Runs some pods, each on a node at rest, and returns the phases of each but the first one, which pays for what is cold, as CNI's bridge.
+/// Runs some pods, each on a node at rest, and returns the phases of each except the first one: it has cold
+/// caches, for example CNI's bridge.
 async fn starts_of(host: &Host, handler: &str, starts: u32) -> anyhow::Result<Starts> {
     let mut client = host.client();
     let mut all = Vec::new();

@@ -1,8 +1,9 @@
-//! The rows of pods: a pod and one container of it, through the daemon, by each way that a pod starts. The network's plugin names an
-//! address and does nothing else. Starts are alone and at the same time, on a node without other pods and beside some.
+//! The rows of pods: a pod and one container of it, through the daemon, by each kind of start. The network's
+//! plugin only names an address. Starts are alone and at the same time, on a node without other pods and
+//! beside some.
 //!
-//! Marks inside RunPodSandbox are the ends of the phases that the pod's verbose status has, and the last mark is the time that the
-//! container's log has for the first line: the moment at which the daemon received it.
+//! Marks inside RunPodSandbox are the ends of the phases in the pod's verbose status. The last mark is the
+//! time of the first line in the container's log: the moment of its receipt by the daemon.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +24,7 @@ use crate::runtimes::{FIRST_BYTE, PROCESS};
 struct Way {
     how: &'static str,
     handler: &'static str,
-    /// Phases whose ends are marks. A VM that waits has all of them behind it.
+    /// Phases with their ends as marks. A pooled VM has already passed all of them.
     phases: &'static [(&'static str, &'static str)],
 }
 
@@ -33,10 +34,10 @@ const WAYS: [Way; 3] = [
     Way { how: "a pod in a VM that waits", handler: WAITING, phases: &[] },
 ];
 
-/// Most VMs that may wait for pods of a handler (docs/configuration.md).
+/// Most pooled VMs of a handler (docs/configuration.md).
 const SPARE_VMS_MAX: usize = 64;
 
-/// Starts beside which a start is measured, too: so many at the same time, and so many pods that are there already.
+/// Conditions of further measurements: so many starts at the same time, and so many running pods.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Crowd {
     pub(crate) at_once: usize,
@@ -88,7 +89,7 @@ async fn starts_of(
     at_once: usize,
 ) -> anyhow::Result<Vec<Marks>> {
     let mut all = Vec::with_capacity(starts + at_once);
-    // The first time pays for what is cold, and shows the daemon how many are to wait.
+    // The first time has cold caches, and shows the daemon the size of the pool.
     for time in 0..=starts.div_ceil(at_once) {
         rests(host, way.handler, if time == 0 { 1 } else { at_once.min(SPARE_VMS_MAX) }).await?;
         let started = try_join_all((0..at_once).map(|_| start(host, image, way))).await?;
@@ -118,7 +119,7 @@ fn rows_of(way: &Way, at_once: usize, present: usize, all: &[Marks]) -> Vec<Row>
     phases.chain([answered, row(FIRST_BYTE, &|marks| marks.first_byte)]).collect()
 }
 
-/// Starts a pod and a container of it, and returns the pod, which is there still.
+/// Starts a pod and a container of it, and returns the pod, still running.
 async fn start(host: &Host, image: &str, way: &Way) -> anyhow::Result<(String, Marks)> {
     let (mut client, config) = (host.client(), spec::pod("lineup", host.dir()));
     let (begun, clock) = (Instant::now(), SystemTime::now().duration_since(UNIX_EPOCH)?);

@@ -1,4 +1,4 @@
-//! Makes pods that stay while others start. Measures nothing.
+//! Keeps pods running while others start. Measures nothing.
 
 use anyhow::Context;
 use futures::future::try_join_all;

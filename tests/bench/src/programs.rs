@@ -9,10 +9,10 @@ use std::process::Command;
 use anyhow::Context;
 use tests_e2e::disk::in_software_node;
 
-/// Files that programs read at their start: where libraries are, and the time zone, where a program logs.
+/// Files read by programs at their start: the paths of libraries, and the time zone for logs.
 const READ_AT_START: [&str; 2] = ["/etc/ld.so.cache", "/etc/localtime"];
 
-/// The path of a program that is installed here.
+/// The path of an installed program.
 pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|dir| dir.join(name)).find(|program| program.is_file())
@@ -33,7 +33,8 @@ pub(crate) fn stage_libraries(program: &Path) -> anyhow::Result<()> {
     }
     let output = Command::new("ldd").arg(program).output().context("running ldd")?;
     let text = String::from_utf8(output.stdout)?;
-    // A line has the path of a library, if it was found, and its place in the process's memory; a static program has none.
+    // A line has the path of a library, if it was found, and its place in the process's memory; a static
+    // program has none.
     let found = text.split_whitespace().filter(|word| word.starts_with('/'));
     for file in found.chain(READ_AT_START).map(Path::new).filter(|file| file.exists()) {
         keep(file).with_context(|| format!("keeping {} in memory", file.display()))?;
@@ -41,8 +42,9 @@ pub(crate) fn stage_libraries(program: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Keeps a file in memory, with every symbolic link on the way there. A software node's file tree is an overlay whose upper part is
-/// in memory, and to set the mode or the owner of a file or of a link to what they are copies it there.
+/// Keeps a file in memory, with every symbolic link on the way there. A software node's file tree is an
+/// overlay with its upper part in memory. Setting the mode or owner of a file or link to the same value
+/// copies it there.
 fn keep(path: &Path) -> io::Result<()> {
     let mut next = Some(path.to_owned());
     while let Some(path) = next.take() {

@@ -1,7 +1,9 @@
-//! `bench-pull`: an image pulled and unpacked by the daemon, over containerd's pull and over `skopeo copy` with `umoci unpack`.
+//! `bench-pull`: an image pulled and unpacked by the daemon, over containerd's pull and over `skopeo copy`
+//! with `umoci unpack`.
 //!
-//! All have the image from one registry over loopback, one after the other, round by round, each with nothing of it before. The
-//! registry's own share of the processors is nobody's. Then the daemon pulls ten other images at once. No pod is started.
+//! All have the image from one registry over loopback, one after the other, round by round, each with nothing
+//! of it before. The registry's own share of the processors is nobody's. Then the daemon pulls ten other
+//! images at once. No pod is started.
 
 #![forbid(unsafe_code)]
 
@@ -34,7 +36,7 @@ const SIZES: std::ops::Range<u32> = 10..18;
 const FANOUT: usize = 40;
 /// One entry of so many is a symbolic link.
 const LINKS: usize = 20;
-/// Of 64 bytes of a file, those that compression makes nothing of; the others are equal everywhere.
+/// Of 64 bytes of a file, the incompressible ones; the others are equal everywhere.
 const RANDOM_OF_64: usize = 24;
 
 #[derive(Debug, Parser)]
@@ -47,15 +49,15 @@ struct Args {
     /// Layers of the image.
     #[arg(long, default_value_t = 8)]
     layers: usize,
-    /// Rounds; each figure is that of the middle one.
+    /// Rounds; each figure is the middle one's.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Images that are pulled at once, each with a tenth of the entries.
+    /// Images pulled at once, each with a tenth of the entries.
     #[arg(long, default_value_t = 10)]
     at_once: usize,
 }
 
-/// Time that a pull took.
+/// Time of a pull.
 #[derive(Clone, Copy, Debug)]
 struct Taken {
     clock: Duration,
@@ -113,7 +115,7 @@ fn middle(taken: &mut [Taken]) -> Taken {
     Taken { clock, processor: taken[at].processor }
 }
 
-/// Has the disk take what was written before, which is nobody's work that comes after.
+/// Flushes earlier writes to the disk, so they do not count for later work.
 fn settle() {
     nix::unistd::sync();
 }
@@ -139,7 +141,7 @@ async fn push(
     Ok(host.image(&format!("{name}:latest")))
 }
 
-/// A layer with so many entries, and the bytes that its files hold.
+/// A layer with so many entries, and the bytes of its files.
 fn layer(numbers: &mut Numbers, top: &str, entries: usize) -> (Layer, usize) {
     let mut builder = Layer::builder().dir(top, 0o755);
     let mut held = 0;
@@ -172,7 +174,8 @@ fn content(numbers: &mut Numbers, size: usize) -> Vec<u8> {
     content
 }
 
-/// Has a runtime pull the image and remove it again. Returns what the pull took and the process's peak of memory, in bytes.
+/// Lets a runtime pull the image and remove it again. Returns the cost of the pull and the process's peak of
+/// memory, in bytes.
 async fn pull(mut client: Client, pid: u32, image: &str) -> anyhow::Result<(Taken, u64)> {
     forget_peak(pid)?;
     let (before, start) = (Cost::of(pid)?, Instant::now());
@@ -194,7 +197,7 @@ fn forget_peak(pid: u32) -> anyhow::Result<()> {
     Ok(std::fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
 }
 
-/// The largest memory that a process had resident, in bytes.
+/// The peak resident memory of a process, in bytes.
 fn peak(pid: u32) -> anyhow::Result<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("no VmHWM")?;
@@ -202,7 +205,7 @@ fn peak(pid: u32) -> anyhow::Result<u64> {
     Ok(kib << 10)
 }
 
-/// Copies an image out of the registry and unpacks it, with the programs that do just that.
+/// Copies an image out of the registry and unpacks it, with dedicated programs.
 fn copy_and_unpack(dir: &Path, image: &str) -> anyhow::Result<Taken> {
     let dir = tempfile::tempdir_in(dir)?;
     let (layout, bundle) = (dir.path().join("layout"), dir.path().join("bundle"));
@@ -226,7 +229,7 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Time of the processors that ended children took.
+/// Processor time of ended children.
 fn children() -> anyhow::Result<Duration> {
     let usage = getrusage(UsageWho::RUSAGE_CHILDREN)?;
     let microseconds = usage.user_time().num_microseconds() + usage.system_time().num_microseconds();

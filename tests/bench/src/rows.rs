@@ -1,22 +1,22 @@
-//! The rows of the line-up, and the table that they make.
+//! The rows of the line-up, and their table.
 
 use std::time::Duration;
 
 use crate::figures::millions;
 
-/// Set in a software node whose clock counts instructions.
+/// Set in a software node with an instruction-counting clock.
 const COUNTED: &str = "PODVISOR_NODE_ICOUNT";
 
-/// The row that all others are compared with.
+/// The row to compare all others with.
 pub(crate) const YARDSTICK: &str = "runc run";
 
-/// The mark at which a VMM has answered that a saved VM runs.
+/// The mark of a VMM's answer after a restore: the VM runs.
 pub(crate) const RESTORED: &str = "the VM runs";
 
-/// The mark at which an agent has said that it serves.
+/// The mark of an agent's readiness.
 pub(crate) const AGENT: &str = "the agent's first answer";
 
-/// Starts from which on the 99th percentile is another one than the longest.
+/// From so many starts on, the 99th percentile differs from the longest.
 const PERCENTILE_FROM: usize = 100;
 
 /// Starts of one kind, from the request up to one mark.
@@ -30,7 +30,7 @@ pub(crate) struct Row {
 impl Row {
     pub(crate) fn new(how: impl Into<String>, mark: &'static str, mut took: Vec<Duration>) -> Row {
         let how = how.into();
-        // For those who wait: the table comes last.
+        // Progress for a waiting user: the table comes last.
         eprintln!("bench: {how}, up to {mark}, is measured");
         took.sort_unstable();
         Row { how, mark, took }
@@ -48,7 +48,8 @@ impl Row {
     }
 }
 
-/// Prints the rows with their ratios to [`YARDSTICK`], in millions of instructions where the clock counts them, else in milliseconds.
+/// Prints the rows with their ratios to [`YARDSTICK`], in millions of instructions where the clock counts
+/// them, else in milliseconds.
 pub(crate) fn print(rows: &[Row]) {
     let counted = std::env::var_os(COUNTED).is_some_and(|counted| counted != "0");
     let (unit, of): (_, fn(Duration) -> f64) = match counted {

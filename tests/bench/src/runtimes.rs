@@ -1,5 +1,5 @@
-//! Containers of other runtimes: `RUNTIME run` of the busybox image's process, whose file system was unpacked before, with what the
-//! runtime's own default specification has. No pod, no network, no image and no daemon is in it.
+//! Containers of other runtimes: `RUNTIME run` of the busybox image's process, with an unpacked file system
+//! and the runtime's own default specification. There is no pod, no network, no image and no daemon.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,14 +18,14 @@ pub(crate) const PROCESS: [&str; 2] = ["/bin/echo", "started"];
 /// The end of a container's start.
 pub(crate) const FIRST_BYTE: &str = "the process's first byte";
 
-/// A service's path: what a runtime looks for is looked for in every part.
+/// A service's path: a runtime searches every part of it.
 const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Where a runtime looks for the directory in which it may copy itself, so that a container cannot change it; else it takes `/tmp`,
-/// which is not in memory.
+/// The variable for the directory of a runtime's own copy, made so a container cannot change the runtime; the
+/// default is `/tmp`, not in memory.
 const COPY_DIR: &str = "_LIBCONTAINER_STATEDIR";
 
-/// The names of the runtimes, by which they are looked for.
+/// The runtimes' names, for finding their programs.
 pub(crate) const RUNTIMES: [&str; 2] = ["runc", "crun"];
 
 /// Unpacks the busybox image below `memory`, and returns its root directory.
@@ -47,7 +47,8 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// Makes a runtime ready for containers in this root directory. Where it is not installed there is none, and a line says so.
+    /// Makes a runtime ready for containers in this root directory. Where it is not installed there is none,
+    /// and a line says so.
     pub(crate) fn prepare(
         name: &'static str,
         rootfs: &Path,

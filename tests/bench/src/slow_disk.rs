@@ -1,6 +1,7 @@
-//! Measures reads of files on a disk of the node that takes its time, by fio in a container and, in the same run, by the same call on
-//! the node itself: 1 is as fast as the node, less is slower. One request at a time waits for the disk either way; where a program
-//! asks for many at once, those of a pod are to wait together, as the node's do.
+//! Measures reads of files on a slow disk of the node, by fio in a container and, in the same run, by the
+//! same call on the node itself: 1 is as fast as the node, less is slower. A single request waits for the
+//! disk either way. If a program issues many at once, a pod's requests must wait in parallel, like the
+//! node's.
 //!
 //! ```text
 //!   node       fio ─ ext4 ─ the slow disk
@@ -17,7 +18,7 @@ use tests_e2e::{Host, spec};
 
 use crate::data::{DEPTHS, MEMORY_BYTES, NANOSECONDS_OF_THOUSAND, image};
 
-/// The time that the disk takes for a request: that of a cloud's disk over its network.
+/// The disk's time for a request: like a cloud's network disk.
 const LATENCY: Duration = Duration::from_micros(500);
 
 /// Prints each work in each place.
@@ -64,7 +65,7 @@ pub(crate) async fn bench(host: &Host) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Microseconds of a cost in thousands of instructions, by the clock that they are counted with.
+/// Microseconds of a cost in thousands of instructions, by the counting clock.
 fn micros(cost: f64) -> f64 {
     cost * NANOSECONDS_OF_THOUSAND / 1e3
 }

@@ -1,11 +1,12 @@
-//! Copies of what runs, in memory. The node's file tree is the host's, and while nobody computes, the clock leaps to the next timer:
-//! a wait for a file would count as millions of instructions.
+//! Copies of the programs, in memory. The node's file tree is the host's. While the node is idle, the clock
+//! leaps to the next timer: a wait for a file would count as millions of instructions.
 
 use anyhow::{Context, anyhow};
 use tempfile::TempDir;
 use tests_e2e::built::Built;
 
-/// Copies our programs and what a guest boots from into a directory in memory. All temporary files of this process are there from then on.
+/// Copies our programs and the guest image into a directory in memory. From then on, all temporary files of
+/// this process are there.
 pub(crate) fn stage(built: &Built) -> anyhow::Result<(TempDir, Built)> {
     let dir = tempfile::Builder::new().prefix("podvisor-bench-").tempdir_in("/dev/shm")?;
     let memory = dir.path();

@@ -1,5 +1,5 @@
-//! How long each thread on a stream's way ran while the stream flowed. Where each of them has a processor of its own,
-//! the busiest sets the stream's rate; on one processor, all of them together do.
+//! How long each thread on a stream's way ran while the stream flowed. Where each of them has a processor of
+//! its own, the busiest sets the stream's rate; on one processor, all of them together do.
 
 use std::collections::HashMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-/// The processes whose threads are looked at.
+/// The processes with the observed threads.
 #[derive(Debug)]
 pub(crate) struct Stages(Vec<u32>);
 
@@ -22,7 +22,7 @@ struct Thread {
     ran: Duration,
 }
 
-/// The thread that ran longest, and how long.
+/// The busiest thread, and its time.
 #[derive(Debug)]
 pub(crate) struct Busiest {
     pub(crate) thread: String,
@@ -30,7 +30,7 @@ pub(crate) struct Busiest {
 }
 
 impl Stages {
-    /// The stages in these processes, and in this one, which receives what the stream carries.
+    /// The stages in these processes, and in this one, the receiver of the stream.
     pub(crate) fn of(pids: impl IntoIterator<Item = u32>) -> Stages {
         Stages(pids.into_iter().chain([std::process::id()]).collect())
     }
@@ -62,7 +62,7 @@ impl Stages {
 }
 
 impl Ran {
-    /// The thread that ran longest since an earlier look.
+    /// The busiest thread since an earlier look.
     pub(crate) fn busiest_since(&self, earlier: &Ran) -> anyhow::Result<Busiest> {
         let threads = self.0.iter().map(|(id, thread)| {
             let before = earlier.0.get(id).map_or(Duration::ZERO, |thread| thread.ran);

@@ -1,5 +1,5 @@
-//! Measures a start from a template beside a boot, up to the agent's report that it serves: instructions and exits. The guests
-//! have no pod.
+//! Measures a start from a template beside a boot, up to the agent's readiness: instructions and exits. The
+//! guests have no pod.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use tests_e2e::built::Built;
 use crate::figures::millions;
 use crate::vms::{GuestFiles, Template, boot_template, ready_stream, spawn};
 
-/// Saves a guest, starts others from it, and prints what each cost.
+/// Saves a guest, starts others from it, and prints the cost of each.
 pub(crate) async fn bench(built: &Built, starts: u32, memory_bytes: u64) -> anyhow::Result<()> {
     let size = Size::fixed(memory_bytes, 1);
     let files = GuestFiles::open(built)?;
@@ -73,15 +73,15 @@ fn now() -> anyhow::Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_MONOTONIC)?.into())
 }
 
-/// Page faults of the process that no disk was read for.
+/// Page faults of the process without disk reads.
 fn faults(pid: u32) -> anyhow::Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // `minflt`, the 10th field of proc_pid_stat(5); the 2nd is a name that may have spaces.
+    // `minflt`, the 10th field of proc_pid_stat(5); the 2nd is a name, possibly with spaces.
     let behind_name = stat.rsplit(')').next().unwrap_or_default();
     Ok(behind_name.split_whitespace().nth(7).context("a short line")?.parse()?)
 }
 
-/// Memory that the process has written to, in KiB.
+/// Memory written by the process, in KiB.
 fn private_kib(pid: u32) -> anyhow::Result<u64> {
     let text = std::fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("smaps_rollup"))?;
     let lines = text.lines().filter(|line| line.starts_with("Private_Dirty"));

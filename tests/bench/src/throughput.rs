@@ -1,16 +1,16 @@
-//! Measures how fast a command's output comes to a client of the streaming server, as a ratio to a bare vsock stream
-//! of the same VM. The ratio shows what the agent, the daemon and SPDY cost.
+//! Measures the rate of a command's output to a client of the streaming server, as a ratio to a bare vsock
+//! stream of the same VM. The ratio shows the cost of the agent, the daemon and SPDY.
 //!
 //! ```text
 //!   writer ─ pipe ─ agent ─ vsock ─ VMM ─ unix socket ─ daemon ─ TCP, SPDY ─ here      the command
 //!   writer ──────────────── vsock ─ VMM ─ unix socket ───────────────────── here      the bare stream
 //! ```
 //!
-//! The writer (`tests/bench/writer`) runs in one container and writes the same pieces to either. A figure is
-//! the bytes between the first and the last that arrive, so that starting the command is no part of it.
+//! The writer (`tests/bench/writer`) runs in one container and writes the same pieces to either. A figure
+//! covers the bytes between the first and the last one received, so it excludes the command's start.
 //!
-//! The node has one processor, on which the rate is that of all the stages' work together. The time
-//! of the busiest of them is printed as well: where each has a processor of its own, the busiest sets the rate.
+//! The node has one processor, so the rate is that of all the stages' work together. The time of the busiest
+//! of them is printed as well: with a processor for each, the busiest sets the rate.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,29 +29,29 @@ use crate::figures::instructions;
 use crate::median::median;
 use crate::stages::{Busiest, Ran, Stages};
 
-/// Bytes that each stream carries.
+/// Bytes of each stream.
 const BYTES: usize = 32 << 20;
 
 /// Streams of each kind, in turns.
 const ROUNDS: usize = 5;
 
-/// Bytes read at a time from the bare stream: the most that one vsock packet carries.
+/// Bytes per read from the bare stream: the largest vsock packet.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// The vsock port that the writer listens on in the guest: any but the agent's.
+/// The writer's vsock port in the guest: any except the agent's.
 const PORT: u32 = 5000;
 
 /// Tries until the writer listens, and the pause between two.
 const DIALS_MAX: u32 = 100;
 const DIAL_PAUSE: Duration = Duration::from_millis(50);
 
-/// Digits of a pod's id that name its run directory.
+/// Digits of a pod's id in the name of its run directory.
 const RUN_NAME_DIGITS: usize = 24;
 
 /// The writer's path in its image.
 const WRITER: &str = "/writer";
 
-/// The ratio that the project aims at.
+/// The project's aim for the ratio.
 const AIM: f64 = 0.5;
 
 /// Prints the medians of both and their ratio.
@@ -139,7 +139,7 @@ async fn connect(socket: &Path) -> anyhow::Result<UnixStream> {
         let mut stream = UnixStream::connect(socket).await?;
         stream.write_all(format!("CONNECT {PORT}\n").as_bytes()).await?;
         let mut answer = Vec::new();
-        // Byte by byte: what follows the line belongs to the stream.
+        // Byte by byte: the bytes after the line belong to the stream.
         while let Ok(byte) = stream.read_u8().await {
             if byte == b'\n' && answer.starts_with(ACCEPTED) {
                 return Ok(stream);
@@ -181,13 +181,13 @@ async fn exec(client: &mut Client, container: &str, stages: &Stages) -> anyhow::
     carried.flow()
 }
 
-/// The time that carrying all the bytes took.
+/// The time for all the bytes.
 struct Flow {
     took: Duration,
     busiest: Busiest,
 }
 
-/// The bytes that have come so far, and when.
+/// The bytes received so far, and their times.
 struct Carried<'a> {
     stages: &'a Stages,
     bytes: usize,

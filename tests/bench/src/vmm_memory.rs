@@ -1,4 +1,4 @@
-//! The memory of a VMM by what it is for, from its mappings (proc_pid_smaps(5)).
+//! The memory of a VMM by purpose, from its mappings (proc_pid_smaps(5)).
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -13,13 +13,13 @@ const LARGE_PAGE: u64 = 2 << 20;
 pub(crate) struct VmmMemory {
     /// The guest's RAM.
     pub(crate) ram: u64,
-    /// Images that the guest maps.
+    /// Images mapped by the guest.
     pub(crate) images: u64,
     /// The program and its libraries, as far as they are as on the disk.
     pub(crate) program: u64,
-    /// Heap, stacks, and pages of the program that it has written to.
+    /// Heap, stacks, and written pages of the program.
     pub(crate) private: u64,
-    /// All of it that is resident, shared or not.
+    /// All resident memory, shared or not.
     pub(crate) rss: u64,
 }
 
@@ -60,7 +60,7 @@ impl AddAssign for VmmMemory {
     }
 }
 
-/// Names of the mappings, and what is in them.
+/// Names of the mappings, and their contents.
 fn mappings(smaps: &str) -> Vec<(String, VmmMemory)> {
     let mut found: Vec<(u64, String, Vec<&str>)> = Vec::new();
     for line in smaps.lines() {
@@ -88,8 +88,8 @@ fn memory(start: u64, name: &str, lines: &[&str]) -> VmmMemory {
     let flags = lines.iter().find_map(|line| line.strip_prefix("VmFlags:")).unwrap_or("");
     let (pss, anonymous) = (field("Pss:"), field("Pss_Anon:").max(field("Anonymous:")));
     let mut memory = VmmMemory { rss: field("Rss:"), ..VmmMemory::default() };
-    // The VMM asks for large pages for RAM alone, and for none where one has been given back in part. The kernel has the latter
-    // mark on stacks, too, which do not begin at a large page.
+    // The VMM requests large pages only for RAM, and not for large pages partly given back. The kernel sets
+    // the latter flag on stacks, too. They do not begin at a large page.
     let has = |wanted| flags.split_whitespace().any(|flag| flag == wanted);
     if has("hg") || has("nh") && start.is_multiple_of(LARGE_PAGE) || name.contains("podvisor-template") {
         memory.ram = pss;

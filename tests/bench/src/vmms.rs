@@ -1,5 +1,5 @@
-//! Rows of our VMM alone, without a daemon, a pod or a network, up to the agent's first message: booted, and from a template. Both
-//! begin with the process.
+//! Rows of our VMM alone, without a daemon, a pod or a network, up to the agent's first message: booted, and
+//! from a template. Both begin with the process.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::handlers::SETTLED_WITHIN;
 use crate::rows::{AGENT, RESTORED, Row};
 use crate::vms::{GuestFiles, Template, boot_template, ready_stream, spawn};
 
-/// The guest's memory, as that of the pods beside.
+/// The guest's memory, the same as the compared pods'.
 const MEMORY_BYTES: u64 = 128 << 20;
 
 /// Starts VMs in both ways.
@@ -23,7 +23,7 @@ pub(crate) async fn bench(built: &Built, starts: usize) -> anyhow::Result<Vec<Ro
         let started = spawn(built).await?;
         started.vm.boot(size, files.boot(""), Vec::new()).await?;
         runtime_guest::ready(ready_stream(&started.vm).await?).await?;
-        // The first one pays for what is cold.
+        // The first one has cold caches.
         if number > 0 {
             booted.push(begun.elapsed());
         }

@@ -1,4 +1,5 @@
-//! VMs without a pod and without a daemon: a VMM that is started, its agent's report, and a guest that is saved as a template.
+//! VMs without a pod and without a daemon: a started VMM, its agent's report, and a guest saved as a
+//! template.
 
 use std::fs::File;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use runtime_vm::{BootPlan, RestorePlan, Size, Spawn, Vm, VolumeCache};
 use tests_e2e::built::Built;
 use tokio::net::UnixStream;
 
-/// Longest wait for the agent: even in the slowest node a guest that boots is ready before.
+/// Longest wait for the agent: even in the slowest node a booting guest is ready before.
 const READY_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The guest's ports of the host.
@@ -23,13 +24,13 @@ pub(crate) struct Started {
     _dir: tempfile::TempDir,
 }
 
-/// Files that guests start from.
+/// Files for starting guests.
 pub(crate) struct GuestFiles {
     kernel: File,
     root_image: File,
 }
 
-/// A saved guest whose agent waits.
+/// A saved guest with a waiting agent.
 pub(crate) struct Template {
     pub(crate) memory: File,
     pub(crate) state: File,
@@ -62,7 +63,7 @@ impl GuestFiles {
 }
 
 impl Template {
-    /// Saves a guest whose agent waits.
+    /// Saves a guest with a waiting agent.
     pub(crate) async fn save(vm: &Vm) -> anyhow::Result<Template> {
         let (memory, state) = (in_memory()?, in_memory()?);
         vm.save(&memory, &state).await?;

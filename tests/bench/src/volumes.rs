@@ -1,5 +1,5 @@
-//! Measures work on files in a pod's volumes, as a ratio to the same work by the same program on the node's own file system,
-//! which the volumes are on: 1 is as fast as there, less is slower.
+//! Measures work on files in a pod's volumes, as a ratio to the same work by the same program on the node's
+//! own file system below the volumes: 1 is as fast as there, less is slower.
 //!
 //! ```text
 //!   node       busybox ─ ext4
@@ -8,7 +8,7 @@
 //!   layer      busybox ─ overlay ─ ext4 ─ virtio-blk ─ a file of the daemon's
 //! ```
 //!
-//! The cost of the loop, and of the call that has it run, is subtracted on either side.
+//! The cost of the loop, and of the call running it, is subtracted on either side.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,21 +23,21 @@ use tokio::process::Command;
 
 use crate::median::median;
 
-/// Small files that are made, read and removed.
+/// Small files to make, read and remove.
 const FILES: u32 = 2000;
-/// MiB that are written and read in one go.
+/// MiB written and read in one go.
 const STREAM_MIB: u32 = 32;
-/// MiB of the file system that all is on.
+/// MiB of the file system below everything.
 const DISK_MIB: u64 = 1024;
 /// Rounds, of each place in turn.
 const ROUNDS: usize = 3;
-/// Seconds after which a call has failed.
+/// Timeout of a call, in seconds.
 const TIMEOUT_SECONDS: i64 = 1200;
 
-/// The least ratio that the project aims at for small files on an emptyDir.
+/// The project's aim: the least ratio for small files on an emptyDir.
 const AIM: f64 = 0.5;
 
-/// Work in a directory, as lines of shell: the measured one, and one that does all but the work.
+/// Work in a directory, as lines of shell: the measured one, and one with everything except the work.
 struct Work {
     name: &'static str,
     line: String,

@@ -5,9 +5,9 @@
 //!   tests-bench-writer vsock PORT BYTES    to each who connects to this vsock port, one after the other
 //! ```
 //!
-//! Both write the same pieces, so that what `tests/bench/src/throughput.rs` compares is only the way to the
-//! host. The writer is a crate of its own, since it is linked statically: in one crate with the
-//! benchmarks, everything that they use would have to be built so.
+//! Both write the same pieces, so `tests/bench/src/throughput.rs` only compares the way to the host. The
+//! writer is a separate crate, because it is linked statically: in one crate with the benchmarks, all their
+//! dependencies would have to be built statically, too.
 
 #![forbid(unsafe_code)]
 
@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use vsock::{VMADDR_CID_ANY, VsockListener};
 
-/// Bytes written at a time: what a pipe holds (pipe(7)), and the most that one vsock packet carries.
+/// Bytes per write: a pipe's capacity (pipe(7)), and the largest vsock packet.
 const PIECE_BYTES: usize = 64 * 1024;
 
 fn main() -> ExitCode {
@@ -35,7 +35,7 @@ fn run() -> io::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
-        // As a file: the library's own standard output would look for the ends of lines in what is written.
+        // As a file: the library's own standard output would search the data for line ends.
         ["stdout", bytes] => write(File::from(io::stdout().as_fd().try_clone_to_owned()?), number(bytes)?),
         ["vsock", port, bytes] => {
             let bytes = number(bytes)?;
