@@ -1,4 +1,5 @@
-"""Collects what a runner passes to its session in the node: the stand-in images' programs and what the build made. Starts nothing."""
+"""Collects a runner's input for its session in the node: the stand-in images' programs and the build's
+output. Starts nothing."""
 
 import os
 import pathlib
@@ -9,8 +10,9 @@ ROOT = HERE.parents[1]
 
 
 def built(*programs):
-    """The programs are those of PODVISOR_E2E_BIN and PODVISOR_E2E_GUEST_IMAGE, by default the release build's. Ends the runner where
-    one that it names is not among them: the session would find out minutes later, in the node."""
+    """The programs are those of PODVISOR_E2E_BIN and PODVISOR_E2E_GUEST_IMAGE, by default the release
+    build's. Ends the runner if one of them is missing: otherwise the session would notice minutes later, in
+    the node."""
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     binaries = pathlib.Path(os.environ.get("PODVISOR_E2E_BIN", target / "release"))
     missing = [program for program in ("podvisor", "podvisor-vmm", "tests-conformance", *programs) if not os.access(binaries / program, os.X_OK)]

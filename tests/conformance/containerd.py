@@ -11,7 +11,8 @@ PAUSE = "127.0.0.1:5000/sandbox:1"
 
 
 class Containerd:
-    """A running containerd. Its pods outlive it; what outlives the node is below `directory`, the rest below `run`."""
+    """A running containerd. Its pods outlive it. Files outliving the node are below `directory`, the rest
+    below `run`."""
 
     def __init__(self, binary, directory, run, logs, plugins, log="containerd.log"):
         self.binary, self.run, self.log = binary, pathlib.Path(run), logs / log

@@ -1,6 +1,8 @@
-"""One Podvisor host inside the node: the registry with the stand-in images, a CNI network, mirrors, and the daemon.
+"""One Podvisor host inside the node: the registry with the stand-in images, a CNI network, mirrors, and the
+daemon.
 
-Everything is below one directory; what it starts ends with it. Shared by the conformance suite and the tests with a kubelet.
+Everything is below one directory; its processes end with it. Shared by the conformance suite and the tests
+with a kubelet.
 """
 
 import json
@@ -12,7 +14,7 @@ import subprocess
 import time
 
 REGISTRY_PORT = 5000
-# The registries whose images the registry stands in for.
+# The registries replaced by our registry.
 UPSTREAMS = ("registry.k8s.io", "k8s.gcr.io", "gcr.io")
 PLUGINS = "/usr/lib/cni"
 # The software node is slow; on hardware none of this is waited for.
@@ -26,10 +28,11 @@ HANDLERS = {"podvisor": 128}
 class Host:
     """Starts all of the host. `binaries` has the daemon and the registry, `logs` gets their logs.
 
-    `files` is what tests/conformance/files made, or has the data of a registry in `registry`.
-    `run` is the daemon's directory of what ends with the node, where all else outlives it; `handlers` has their memory by name. Somebody
-    else configures the network where `network` is false. `upstream` is another runtime's socket, and `unnamed` says which pods without a
-    handler go there. Without `serve` there is no daemon, and clients use that runtime."""
+    `files` is the output of tests/conformance/files, or has the data of a registry in `registry`. `run` is
+    the daemon's directory of files ending with the node; everything else outlives it; `handlers` has their
+    memory by name. If `network` is false, another program configures the network. `upstream` is another
+    runtime's socket, and `unnamed` selects the pods without a handler to go there. Without `serve` there is
+    no daemon, and clients use that runtime."""
 
     def __init__(
         self, directory, binaries, guest_image, files, logs, name="host", run=None, handlers=None, network=True, upstream=None,
@@ -77,13 +80,14 @@ class Host:
         (self.directory / "config.toml").write_text("\n".join(lines) + "\n")
 
     def bridge(self):
-        """A network of one plugin, for pods that need no host ports and reach nothing but the node: fewer programs to run for each pod."""
+        """A network of one plugin, for pods without host ports and with access only to the node: fewer
+        programs to run for each pod."""
         network = self.network()
         bridge = {**network["plugins"][0], "ipMasq": False}
         return {**network, "plugins": [bridge]}
 
     def network(self):
-        """A bridge that masquerades, and host ports that answer on loopback too (portmap sets route_localnet for that)."""
+        """A masquerading bridge, and host ports on loopback, too (portmap sets route_localnet for them)."""
         ranges = [[{"subnet": "10.88.0.0/16"}], [{"subnet": "fd00:88::/64"}]]
         bridge = {
             "type": "bridge",
@@ -112,7 +116,7 @@ class Host:
         return registry
 
     def _serve(self, data, log):
-        """A registry over what another one has stored: nothing is pushed, and nobody waits for it."""
+        """A registry over another one's stored data: nothing is pushed, and nothing waits for it."""
         config = self.directory / "registry.yml"
         config.write_text(
             "version: 0.1\nlog: {level: warn, accesslog: {disabled: true}}\n"

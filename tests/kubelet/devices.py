@@ -1,4 +1,5 @@
-"""A device plugin of the tests beside a kubelet: what it allots to a container reaches the container in its VM."""
+"""A device plugin of the tests beside a kubelet: its allotment for a container reaches the container in its
+VM."""
 
 import json
 import pathlib

@@ -1,6 +1,6 @@
-"""A kubelet on the node: alone with a directory of static pods, or with an API server that it is given.
+"""A kubelet on the node: alone with a directory of static pods, or with a given API server.
 
-Everything is below one directory. What runs it says where its log goes, and asks it over its read-only port.
+Everything is below one directory. The caller chooses its log's path, and queries it over its read-only port.
 """
 
 import json
@@ -8,9 +8,9 @@ import re
 import subprocess
 import urllib.request
 
-# klog's error lines that concern the runtime.
+# klog's error lines about the runtime.
 RUNTIME_ERROR = re.compile(r"^E\d{4} .*(?i:runtime|cri_|remote_|rpc error|podvisor|image_?fs|imagefs|sandbox)")
-# Lines that say nothing of the runtime, each with its reason.
+# Lines without a fault in the runtime, each with its reason.
 EXPECTED = re.compile(
     "|".join(
         [
@@ -27,7 +27,7 @@ EXPECTED = re.compile(
 
 
 def configuration(directory, endpoint, address):
-    """Everything that a kubelet does on a node, without authorization."""
+    """All functions of a kubelet on a node, without authorization."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -50,7 +50,8 @@ def configuration(directory, endpoint, address):
 
 
 class Kubelet:
-    """A running kubelet. `cluster` is the kubeconfig of its API server; without one it stands alone. `settings` are more of its own."""
+    """A running kubelet. `cluster` is the kubeconfig of its API server; without one it stands alone.
+    `settings` are more of its own."""
 
     def __init__(self, binary, directory, endpoint, logs, address="127.0.0.1", cluster=None, settings=None):
         for name in ("manifests", "podlogs", "volume-plugins", "root", "pki", "empty"):
@@ -63,7 +64,8 @@ class Kubelet:
             "--hostname-override", "node1", "--node-ip", address, "--v=2", *(["--kubeconfig", cluster] if cluster else []),
         ]  # fmt: skip
         self.read_only = f"http://{address}:10255"
-        # An empty directory: a runtime that reported an empty log path would have the kubelet delete what is in it.
+        # An empty directory: with an empty log path from the runtime, the kubelet would delete this
+        # directory's content.
         self.empty = directory / "empty"
         self.log.unlink(missing_ok=True)
         self.start()
@@ -94,7 +96,7 @@ class Kubelet:
 
 
 def disk(directory):
-    """A real file system for images: the kubelet's eviction manager does not find one that has no device."""
+    """A real file system for images: the kubelet's eviction manager does not find one without a device."""
     image = directory.with_suffix(".ext4")
     subprocess.run(["truncate", "-s", "16G", image], check=True)
     subprocess.run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=1", image], check=True)

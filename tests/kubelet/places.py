@@ -1,6 +1,8 @@
-"""Podvisor's device plugin beside a kubelet: its places for VMs as the kubelet counts them, by the kubelet's pod-resources socket.
+"""Podvisor's device plugin beside a kubelet: its places for VMs as the kubelet counts them, by the kubelet's
+pod-resources socket.
 
-A kubelet's directory of plugins is /var/lib/kubelet/device-plugins whatever its --root-dir is; the pod-resources socket is below that.
+A kubelet's directory of plugins is /var/lib/kubelet/device-plugins for any --root-dir; the pod-resources
+socket is below --root-dir.
 """
 
 import json
@@ -23,8 +25,8 @@ class Places:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def ask(self):
-        """The healthy devices of ours, and those that each pod holds."""
-        # The client itself gives a kubelet up that does not answer.
+        """Our healthy devices, and each pod's devices."""
+        # The client itself gives up an unresponsive kubelet.
         asked = subprocess.run([self.client, self.socket, RESOURCE], capture_output=True, text=True)
         if asked.returncode:
             raise OSError(asked.stderr.strip())

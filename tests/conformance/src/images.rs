@@ -1,5 +1,6 @@
-//! The stand-ins for the suite's images: their names, layers and configs. An image holds what the suite's specs use of
-//! the original, and no more. Every image is built on one busybox, so that there is a shell wherever a spec wants one.
+//! The stand-ins for the suite's images: their names, layers and configs. An image only has the parts of the
+//! original used by the suite's specs. Every image is built on one busybox, so there is a shell for every
+//! spec.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +17,7 @@ const HTTPD: &str = include_str!("../images/httpd.conf");
 /// Where the suite's host-network specs look for its web server.
 const HOST_NETWORK_PORT: &str = "12003";
 
-/// Users of the image whose groups a spec distinguishes from those that a request adds.
+/// Users of the image. A spec distinguishes their groups from the request's additional ones.
 const PASSWD: &str = "root:x:0:0:root:/root:/bin/sh\ndefault-user:x:1000:1000::/home/default-user:/bin/sh\n";
 const GROUP: &str = "root:x:0:\ndefault-user:x:1000:\ngroup-defined-in-image:x:50000:default-user\n";
 
@@ -70,7 +71,7 @@ pub(crate) fn all(files: &Path) -> Result<Vec<Image>> {
             Some(program(files, "pause", 0o755)?),
             json!({ "Cmd": null, "Entrypoint": ["/pause"] }),
         ),
-        // The other runtime's own: it may not be one image with one that a spec removes.
+        // The other runtime's own: it must differ from each image removed by a spec.
         on_busybox(
             "sandbox",
             "1",
@@ -92,7 +93,7 @@ pub(crate) fn all(files: &Path) -> Result<Vec<Image>> {
     ] {
         images.push(on_busybox(repository, "latest", None, json!({ "User": user })));
     }
-    // Each with a file of its own, so that no two are one image; but the three tags are.
+    // Each with its own file, so no two are one image; but the three tags are.
     for (repository, tag, content) in [
         ("k8s-staging-cri-tools/test-image-latest", "latest", "latest"),
         ("k8s-staging-cri-tools/test-image-tag", "test", "tag"),

@@ -1,5 +1,6 @@
-//! `tests-conformance`: a registry on loopback with stand-ins for the images that the CRI conformance suite pulls, under
-//! their own repositories, until killed. `images.rs` says what they are; `../files` makes the programs in them.
+//! `tests-conformance`: a registry on loopback with stand-ins for the images of the CRI conformance suite,
+//! under their own repositories, until killed. `images.rs` defines them; `../files` makes the programs in
+//! them.
 #![forbid(unsafe_code)]
 
 mod images;
@@ -14,7 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 #[derive(Parser)]
 #[command(about = "A registry on loopback with stand-ins for the images of the CRI conformance suite")]
 struct Options {
-    /// The directory that `tests/conformance/files` made.
+    /// The directory made by `tests/conformance/files`.
     #[arg(long)]
     files: PathBuf,
     /// Port on 127.0.0.1.

@@ -1,6 +1,6 @@
-//! `tests-device-plugin DIRECTORY MOUNT`: a device plugin as small as one can be. The program registers once with the kubelet of
-//! DIRECTORY, lists two devices of `podvisor.test/fuse`, and allots to a container its device's id in a variable, MOUNT, `/dev/fuse`
-//! and an annotation, until it is killed.
+//! `tests-device-plugin DIRECTORY MOUNT`: a device plugin as small as one can be. The program registers once
+//! with the kubelet of DIRECTORY, lists two devices of `podvisor.test/fuse`, and allots to a container its
+//! device's id in a variable, MOUNT, `/dev/fuse` and an annotation, until it is killed.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -36,18 +36,18 @@ const DEADLINE: Duration = Duration::from_mins(5);
 struct Options {
     /// The kubelet's directory of plugins, where its `kubelet.sock` is.
     directory: PathBuf,
-    /// Directory of the node that a container gets as `/allotted`, to be read.
+    /// Directory of the node, mounted read-only in a container as `/allotted`.
     mount: PathBuf,
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let options = Options::parse();
-    // A kubelet that starts removes every socket of its directory.
+    // A starting kubelet removes every socket of its directory.
     let kubelet = options.directory.join("kubelet.sock");
     tokio::time::timeout(DEADLINE, reachable(&kubelet)).await.context("there is no kubelet")?;
     let socket = options.directory.join(SOCKET);
-    // A plugin that was killed leaves its socket.
+    // A killed plugin leaves its socket.
     let _ = std::fs::remove_file(&socket);
     let listener =
         UnixListener::bind(&socket).with_context(|| format!("listening on {}", socket.display()))?;
@@ -125,7 +125,7 @@ impl DevicePlugin for Plugin {
             .to_vec();
         tokio::spawn(async move {
             if sender.send(Ok(ListAndWatchResponse { devices })).await.is_ok() {
-                // The list never changes, and its end would say that the plugin is gone.
+                // The list never changes. Its end would mean the plugin's end.
                 sender.closed().await;
             }
         });

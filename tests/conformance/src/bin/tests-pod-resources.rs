@@ -1,5 +1,6 @@
-//! `tests-pod-resources SOCKET RESOURCE`: asks a kubelet's pod-resources socket for the healthy devices of a resource and for those that
-//! pods hold, and prints both as one JSON object. A kubelet that does not answer is an error within a minute.
+//! `tests-pod-resources SOCKET RESOURCE`: asks a kubelet's pod-resources socket for the healthy devices of a
+//! resource and for those held by pods, and prints both as one JSON object. If the kubelet does not answer
+//! within a minute, this is an error.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
