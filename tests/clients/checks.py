@@ -1,8 +1,10 @@
-"""The streams that a person uses of a running container, by whatever client. Each check says what it does and raises where that is not so.
+"""A user's streams to a running container, by any client. Each check states its claim and raises if it is
+false.
 
-A client gives commands, as lists: `exec(name, flags, line)`, `attach(name, flags)`, `forward(name, port)`, `logs(name)`, and with
-`copy_in`/`copy_out` files. Three pods are running: `web` serves a file on its loopback's port 8080, `shell` is a shell at a
-terminal, `ticker` writes a line a second, twenty of them, after somebody made /go.
+A client gives commands, as lists: `exec(name, flags, line)`, `attach(name, flags)`, `forward(name, port)`,
+`logs(name)`, and with `copy_in`/`copy_out` files. Three pods are running: `web` serves a file on its
+loopback's port 8080, `shell` is a shell at a terminal, `ticker` writes a line a second, twenty of them, after
+somebody made /go.
 """
 
 import hashlib
@@ -28,7 +30,7 @@ def run(client, command, **options):
 
 def output_is_whole_and_the_code_is_reported(client, _):
     done = run(client, client.exec("web", [], f"head -c {BYTES} /dev/zero; echo oops >&2; exit 3"))
-    # A client that says itself that its connection broke is another matter than one that believes it has all.
+    # A client may say itself that its connection broke. It is worse if it believes it has everything.
     same(f"bytes of stdout, with status {done.returncode} and {done.stderr[-300:]!r}", BYTES, done.stdout.count(b"\0"))
     if b"oops\n" not in done.stderr or not (done.returncode == 3 or b"exit code 3" in done.stderr or b"exit status 3" in done.stderr):
         raise AssertionError(f"{done.returncode}: {done.stderr!r}")
@@ -95,7 +97,7 @@ def a_refused_port_is_reported(client, _):
 
 
 class Forward:
-    """A client that forwards a port of `web` while it is open."""
+    """A client forwarding a port of `web` while it is open."""
 
     def __init__(self, client, port):
         self.process = subprocess.Popen(

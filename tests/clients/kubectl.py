@@ -9,7 +9,7 @@ import time
 import pods
 from control_plane import LIMIT
 
-# What kubectl reads to speak SPDY instead of WebSocket.
+# Variables making kubectl speak SPDY instead of WebSocket.
 VARIABLES = ("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "KUBECTL_PORT_FORWARD_WEBSOCKETS")
 
 
@@ -29,7 +29,8 @@ class Kubectl:
         for name, (command, terminal) in pods.PODS.items():
             manifest = self.directory / f"{name}.json"
             manifest.write_text(json.dumps(pod(self._pod(name), command, terminal)))
-            # kubectl would check the manifest against the API's description, which a slow server has long after it is ready.
+            # kubectl would check the manifest against the API's description. A slow server has it long after
+            # it is ready.
             self._insist("apply", "--validate=false", "-f", manifest)
         for name in pods.PODS:
             self._until("pod", self._pod(name))
@@ -71,7 +72,7 @@ class Kubectl:
         raise SystemExit(f"clients: {kind} {name} does not become ready: {said}")
 
     def _insist(self, *arguments):
-        """A call that may be repeated: a slow API server lets handshakes and requests time out while its clients are many."""
+        """A repeatable call: with many clients, a slow API server lets handshakes and requests time out."""
         deadline = time.monotonic() + LIMIT
         while True:
             done = subprocess.run([*self.binary, *arguments], env=self.environment, capture_output=True, text=True)
@@ -94,7 +95,7 @@ def pod(name, command, terminal):
             "terminationGracePeriodSeconds": 1,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            # Nobody takes away what a new node is tainted with.
+            # Nothing removes a new node's taints.
             "tolerations": [{"operator": "Exists"}],
             "containers": [{**container, "stdin": terminal, "tty": terminal}],
         },

@@ -1,8 +1,8 @@
-"""The pods that the clients are tried on."""
+"""The pods for trying the clients."""
 
 IMAGE = "registry.k8s.io/e2e-test-images/busybox:1.29-2"
 WEB = "mkdir /www; echo forwarded > /www/file; httpd -p 127.0.0.1:8080 -h /www; while :; do sleep 1; done"
-# Ends itself, so that following its log ends.
+# Ends itself, so following its log ends.
 TICKER = "until [ -e /go ]; do sleep 0.1; done; for number in $(seq 20); do echo tick $number; sleep 1; done"
 
 # By name: the command, and whether it has a terminal with an input.

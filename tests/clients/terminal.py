@@ -1,4 +1,4 @@
-"""A program at a terminal of its own, with somebody who types and looks."""
+"""A program at its own terminal, with simulated typing and reading."""
 
 import fcntl
 import os
@@ -15,7 +15,7 @@ LIMIT = 300
 
 
 class Terminal:
-    """A command at a terminal; everything that it shows is kept."""
+    """A command at a terminal; all its output is kept."""
 
     def __init__(self, command, environment, rows=33, columns=101):
         self.master, slave = pty.openpty()
@@ -54,7 +54,7 @@ class Terminal:
         os.close(self.master)
 
     def _look(self, seconds):
-        """Reads what is there; returns whether more may come."""
+        """Reads the available output; returns true if more may come."""
         if not select.select([self.master], [], [], seconds)[0]:
             return self.process.poll() is None
         try:

@@ -36,7 +36,7 @@ PATCHES = {"merge": "application/merge-patch+json", "strategic": "application/st
 
 
 class Refused(AssertionError):
-    """The server answered, and not with what was asked for."""
+    """The server's answer is an error."""
 
     def __init__(self, what, code, said):
         super().__init__(f"{what}: {code} {said}")
@@ -95,7 +95,8 @@ def items(kind, namespace=None, selector=""):
 
 
 def create(thing):
-    """Creates an object. One that is there by a request whose answer was lost is the one that was asked for."""
+    """Creates an object. If it already exists because of an earlier request with a lost answer, it is the
+    requested one."""
     metadata = thing["metadata"]
     try:
         return call("POST", path(thing["kind"], metadata.get("namespace")), thing)

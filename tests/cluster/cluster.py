@@ -1,4 +1,5 @@
-"""A one-node cluster inside the node: control plane, registry, containerd, Podvisor and a kubelet, and what the checks ask of them."""
+"""A one-node cluster inside the node: control plane, registry, containerd, Podvisor and a kubelet, with
+helpers for the checks."""
 
 import json
 import os
@@ -13,11 +14,11 @@ from control_plane import ADDRESS, ControlPlane, take_address
 from host import PLUGINS, REGISTRY_PORT, Host
 from kubelet import Kubelet
 
-# What one thing may take to come true: the software node is slow, and a loaded one slower.
+# Longest wait for one event: the software node is slow, and a loaded one slower.
 LIMIT = int(os.environ.get("PODVISOR_CLUSTER_LIMIT", "1500"))
-# What ends with the node; short, since sockets are in it.
+# Files ending with the node; short, because of its sockets.
 RUN = pathlib.Path("/run/pvc-run")
-# Room that the kubelet keeps on the disk, in MiB; `pressure.py` fills all but this.
+# Space kept free by the kubelet on the disk, in MiB; `pressure.py` fills everything else.
 ROOM_MIB = 1024
 SETTINGS = {
     "syncFrequency": "10s",
@@ -29,7 +30,7 @@ SETTINGS = {
 
 
 class Cluster:
-    """All of it. `directory` outlives the node. Starting again over it is what a reboot is."""
+    """The whole cluster. `directory` outlives the node. A second start over it is a reboot."""
 
     def __init__(self, plan, directory, logs):
         self.plan, self.directory, self.logs = plan, pathlib.Path(directory), logs
@@ -53,7 +54,7 @@ class Cluster:
         return f"127.0.0.1:{REGISTRY_PORT}/podvisor-tests/{name}:1"
 
     def mark(self, text):
-        """A line in the kubelet's log, by which a person finds what belongs together."""
+        """A line in the kubelet's log, to let a reader find the lines of one check."""
         with open(self.kubelet.log, "a") as log:
             print(f"-- {text}", file=log)
 
@@ -66,19 +67,19 @@ class Cluster:
     # Objects.
 
     def create(self, *things):
-        """Creates objects that go when their check is over."""
+        """Creates objects, removed after their check."""
         for thing in things:
             found = api.create(thing)
             self.made.append((thing["kind"], thing["metadata"]["name"], thing["metadata"].get("namespace")))
         return found
 
     def keep(self, *things):
-        """Creates objects that stay."""
+        """Creates permanent objects."""
         for thing in things:
             api.create(thing)
 
     def clear(self):
-        """Removes what a check has made, and waits until its pods are gone."""
+        """Removes a check's objects, and waits until its pods are gone."""
         made, self.made = self.made, []
         for kind, name, namespace in reversed(made):
             api.delete(kind, name, namespace, grace=2 if kind == "Pod" else None)
@@ -106,7 +107,7 @@ class Cluster:
             time.sleep(2)
 
     def last(self, seen):
-        """What may explain that something has not come true."""
+        """Possible explanations of a missing event."""
         events = [event for namespace in (*objects.TENANTS, "kube-system") for event in api.items("Event", namespace)]
         events.sort(key=lambda event: event.get("lastTimestamp") or event["metadata"]["creationTimestamp"])
         said = [f"{event['involvedObject'].get('name')}: {event['reason']}: {event.get('message', '')[:300]}" for event in events[-8:]]
@@ -172,7 +173,7 @@ class Cluster:
         return done.stdout
 
     def sh(self, namespace, name, line, container=None, check=True):
-        """What a line prints in a pod's container."""
+        """The output of a line in a pod's container."""
         chosen = ["-c", container] if container else []
         return self.kubectl("exec", "-n", namespace, name, *chosen, "--", "sh", "-c", line, check=check).strip()
 
@@ -187,7 +188,7 @@ class Cluster:
                 pass
         return found
 
-    # What the next boot must know.
+    # Values for the next boot.
 
     def remember(self, **things):
         path = self.directory / "remembered.json"

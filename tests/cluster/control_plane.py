@@ -1,6 +1,7 @@
-"""The control plane as plain processes on the node: etcd and an API server and, for a whole cluster, a scheduler and controllers.
+"""The control plane as plain processes on the node: etcd and an API server and, for a whole cluster, a
+scheduler and controllers.
 
-Shared by the clients' tests, whose pods name their node and so need neither of the last two.
+Shared by the clients' tests. Their pods name their node and so need neither of the last two.
 """
 
 import json
@@ -14,7 +15,7 @@ import urllib.request
 
 TOKEN = "tests"
 API = "https://127.0.0.1:6443"
-# A kubelet that registers may not be at a loopback address; this one is given to the node for the while.
+# A registering kubelet's address must not be a loopback one; the node gets this one meanwhile.
 ADDRESS = "10.99.0.1"
 # The software node is slow: starting an API server there takes minutes.
 LIMIT = 1200
@@ -28,7 +29,8 @@ UNUSED = (
 
 
 class ControlPlane:
-    """etcd and an API server. What it keeps is below `directory`; the store's files are in memory, or there too where they are `kept`.
+    """etcd and an API server. Their data is below `directory`; the store's files are in memory, or there too
+    if they are `kept`.
 
     `users` are further lines of the token file.
     """
@@ -43,7 +45,7 @@ class ControlPlane:
         (self.directory / "tokens").write_text(f"{TOKEN},admin,admin,system:masters\n{users}")
         self.kubeconfig = self.directory / "kubeconfig"
         self.kubeconfig.write_text(json.dumps(kubeconfig()))
-        # In memory where nothing else is wanted: an API server that waits too long for its store gives up.
+        # In memory by default: an API server gives up if it waits too long for its store.
         self.memory = None if kept else tempfile.TemporaryDirectory(dir="/dev/shm")
         self.processes = {}
         self._start("etcd", self._store())
@@ -75,12 +77,12 @@ class ControlPlane:
         self._start("controllers", [
             self.programs["controllers"], *alone, f"--service-account-private-key-file={self.key}",
             f"--root-ca-file={self.directory / 'certificates/apiserver.crt'}", "--node-monitor-grace-period=30m",
-            # Every watch costs a slow node something; these concern what no check makes.
+            # Every watch costs a slow node something; no check uses these.
             "--controllers=*," + ",".join(f"-{name}" for name in UNUSED),
         ])  # fmt: skip
 
     def attend(self):
-        """Starts again what has ended by itself, as an init system would: on a slow node, a leader gives up now and then."""
+        """Restarts ended processes, like an init system: on a slow node, a leader gives up now and then."""
         for name, (process, command) in list(self.processes.items()):
             if process.poll() is not None:
                 self._start(name, command)
@@ -93,7 +95,8 @@ class ControlPlane:
         self.processes[name] = (process, command)
 
     def _wait(self):
-        """Until it is ready. Where a first start takes too long for it, it ends itself; the next one has less to do."""
+        """Until it is ready. Where a first start takes too long for it, it ends itself; the next one has less
+        to do."""
         deadline = time.monotonic() + LIMIT
         context = ssl._create_unverified_context()
         while True:
@@ -121,7 +124,7 @@ class ControlPlane:
 
 
 def take_address():
-    """Gives the node the address at which a kubelet may register."""
+    """Gives the node an address for the kubelet's registration."""
     subprocess.run(["ip", "address", "replace", f"{ADDRESS}/32", "dev", "lo"], check=True)
 
 

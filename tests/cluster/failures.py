@@ -1,4 +1,4 @@
-"""Checks of what is killed, and of a node that starts anew."""
+"""Checks of killed programs, and of a restarting node."""
 
 import os
 import pathlib
@@ -16,7 +16,7 @@ def of_the_node():
 
 
 def census(cluster):
-    """What must be as before: each standing pod's containers, and how often each was restarted."""
+    """The unchanged state: each standing pod's containers, and their restart counts."""
     pods = [(tenant, serving(cluster, tenant)) for tenant in TENANTS]
     pods += [("kube-system", cluster.all_ready("kube-system", name, 1)[0]) for name in of_the_node()]
     return {
@@ -60,7 +60,7 @@ def pods_go_on_while_containerd_is_killed(cluster):
     before = census(cluster)
     cluster.mark("kill -9 of containerd")
     cluster.containerd.kill()
-    # Without it, what runs in VMs answers all the same.
+    # Without it, programs in VMs answer all the same.
     web = api.items("Pod", "tenant-a", "app=web")[0]["metadata"]["name"]
     try:
         same("a VM pod without containerd", "still", cluster.sh("tenant-a", web, "echo still", "main"))

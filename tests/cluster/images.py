@@ -1,6 +1,8 @@
-"""All images of a run, as the data of a registry that is made before the node starts: pushing them there would take it minutes.
+"""All images of a run, as the data of a registry made before the node's start: pushing them there would take
+it minutes.
 
-They are the stand-ins of the conformance suite, and images of programs that the run is given. An image of the latter has one layer: the programs, with the libraries that the dynamic loader finds for them.
+They are the stand-ins of the conformance suite, and images of the run's given programs. Each of these images
+has one layer: the programs, with the libraries found by the dynamic loader.
 """
 
 import contextlib
@@ -16,7 +18,7 @@ import subprocess
 import tarfile
 
 SHELL = "/bin/busybox"
-# What the manifests' lines use.
+# The programs in the manifests' lines.
 APPLETS = ("sh", "cat", "cp", "mv", "sleep", "ls", "mkdir")
 LAYER = "application/vnd.oci.image.layer.v1.tar"
 
@@ -32,7 +34,7 @@ def closure(program):
 
 
 def build(programs, path):
-    """Writes a layer of the programs, by the paths that they get. Returns what `Registry.push` wants."""
+    """Writes a layer of the programs, by their paths in it. Returns the argument for `Registry.push`."""
     files = {}
     for there, here in {**programs, "/bin/busybox": SHELL}.items():
         files[there] = here
@@ -59,11 +61,12 @@ def add(tar, path, kind, content):
 
 
 def store(binaries, files, images, port, scratch):
-    """Stores the conformance suite's images and these, by name: programs. Returns the directory that has `registry`."""
+    """Stores the conformance suite's images and these, by name: programs. Returns the parent directory of
+    `registry`."""
     work = scratch / "pushed"
     work.mkdir()
     command = [f"{binaries}/tests-conformance", "--files", files, "--port", str(port)]
-    # What it stores is in a directory for temporary files, and goes with it.
+    # Its data is in a temporary directory, and goes with it.
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(work)})
     try:
         if not process.stdout.readline():
@@ -79,7 +82,7 @@ def store(binaries, files, images, port, scratch):
 
 
 class Registry:
-    """The registry on loopback, as one that pushes sees it."""
+    """The registry on loopback, for pushes."""
 
     def __init__(self, port):
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
@@ -88,7 +91,7 @@ class Registry:
         self.connection.close()
 
     def push(self, repository, tag, image):
-        """Pushes an image that `build` has made."""
+        """Pushes an image made by `build`."""
         config = {
             "architecture": "amd64", "os": "linux", "config": {"Env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"], "Cmd": ["sh"]},
             "rootfs": {"type": "layers", "diff_ids": [image["digest"]]},

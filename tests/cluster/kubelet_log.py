@@ -5,7 +5,7 @@ import re
 from kubelet import EXPECTED
 
 ERROR = re.compile(r"^E\d{4} ")
-# Lines that a cluster's kubelet writes as errors though nothing is wrong with the runtime, each with its reason.
+# Error lines of a cluster's kubelet without a fault in the runtime, each with its reason.
 ALLOWED = [
     (r"Housekeeping took longer than expected", "the node is slow"),
     (r"request\.go:\d+\] .*(deadline exceeded|reading response body)", "an answer of the API server took longer than the kubelet waits"),
@@ -27,7 +27,7 @@ ALLOWED = [
     (r"RegisterPlugin error -- dial failed at socket", "after a reboot a plugin's socket is there before its pod is"),
     (r"object \S+/\S+ not registered", "a kubelet that starts anew has not registered its pods' objects yet"),
 ]
-# Lines of a call that meets a runtime which a check has just killed; after its mark alone.
+# Lines of a call to a runtime just killed by a check; only allowed after its mark.
 KILLED = "kill -9"
 ALLOWED_THEN = r"code = Unavailable|connection refused"
 SHOWN = 12
@@ -40,7 +40,7 @@ def the_kubelets_log_has_no_error_without_a_reason(cluster):
 
 
 def unexplained(lines):
-    """Error lines without a reason, once for each place in the kubelet's code, after the mark that they follow."""
+    """Unexplained error lines, once for each place in the kubelet's code, after their preceding mark."""
     found, mark, allowed = {}, "", re.compile("|".join(pattern for pattern, _ in ALLOWED) or r"(?!)")
     allowed_then = re.compile(ALLOWED_THEN)
     for line in lines:

@@ -1,4 +1,4 @@
-"""All checks in their order: what the node itself needs, what tenants do, what goes wrong, and what a reboot leaves.
+"""All checks in their order: the node's own programs, tenants, failures, and the state after a reboot.
 
 tests/cluster/run has the names alone; the checks themselves are looked up in the node.
 """
@@ -31,13 +31,13 @@ FIRST_BOOT = [
     "pods_go_on_while_containerd_is_killed",
     "a_pod_whose_vmm_is_killed_comes_back",
     "a_drained_node_is_empty_of_tenants_until_it_is_used_again",
-    # Late: what it evicts besides would be another check's failure.
+    # Late: its other evictions would be another check's failure.
     "a_full_disk_evicts_who_fills_it_and_is_over_with_him",
     *BOTH_BOOTS,
 ]
 SECOND_BOOT = ["pods_come_back_after_a_reboot"]
 NAMES = [*FIRST_BOOT, *SECOND_BOOT]
-# What the first boot does for the second.
+# The first boot's preparation for the second.
 PREPARED = "pods_are_remembered_before_a_reboot"
 
 

@@ -1,4 +1,4 @@
-"""Checks of the node's own pods, which containerd runs: its network and its services."""
+"""Checks of the node's own pods in containerd: its network and its services."""
 
 import json
 
@@ -8,12 +8,12 @@ from control_plane import kubeconfig
 from objects import NODE, TENANTS, container, mount
 from outcome import same
 
-# Nothing that is copied may be seen half.
+# No file may be visible half-copied.
 INSTALL = "cp /config/podvisor.conflist /cni/.new && mv /cni/.new /cni/10-podvisor.conflist && exec sleep 1000000"
 PROXY = {
     "apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": "nftables", "hostnameOverride": NODE,
     "clusterCIDR": "10.88.0.0/16", "clientConnection": {"kubeconfig": "/config/kubeconfig"}, "bindAddress": "0.0.0.0",
-    # What a node of the tests has is enough, and its limits are no pod's to change.
+    # The test node's own values suffice, and a pod must not change its limits.
     "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
 }  # fmt: skip
 
@@ -62,7 +62,7 @@ def services_are_reached_from_vm_pods_through_kube_proxy(cluster):
         cluster.ready(tenant, "asking")
         answered = lambda tenant=tenant: cluster.sh(tenant, "asking", ask, check=False) == "podvisor"  # noqa: E731
         cluster.until(f"a pod of {tenant} reaches {address}", answered)
-    # A backend that asks its own service may get itself.
+    # A backend's request to its own service may reach itself.
     for backend in backends:
         name = backend["metadata"]["name"]
         for _ in range(3):

@@ -1,16 +1,17 @@
-"""Kubernetes objects as the checks make them: short forms of what their manifests would say."""
+"""Kubernetes objects of the checks: short forms of manifests."""
 
 NODE = "node1"
 BUSYBOX = "registry.k8s.io/e2e-test-images/busybox:1.29-2"
 NGINX = "registry.k8s.io/e2e-test-images/nginx:1.14-2"
-# An image with one file, `test-image`, that says `1`.
+# An image with one file, `test-image`, with the content `1`.
 FILES = "gcr.io/k8s-staging-cri-tools/test-image-1:latest"
 # The tenants: a namespace each, on a handler of its own.
 TENANTS = {"tenant-a": "podvisor", "tenant-b": "podvisor-large"}
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 1; done"
-# For pods that are evicted: the kubelet calls a pod Succeeded, evicted or not, if all its containers have ended with 0.
+# For evicted pods: the kubelet calls a pod Succeeded, evicted or not, if all its containers have ended with
+# 0.
 UNTIL_EVICTED = FOREVER.replace("exit 0", "exit 143")
-# Probes and hooks run in a node that is slow.
+# Probes and hooks run in a slow node.
 PATIENT = {"timeoutSeconds": 60, "periodSeconds": 5, "failureThreshold": 60}
 
 

@@ -1,11 +1,11 @@
-"""How a check ends, and what it compares. Shared with the clients' tests."""
+"""The outcome of a check, and its comparisons. Shared with the clients' tests."""
 
 import subprocess
 from http.client import HTTPException
 
 
 class Skipped(Exception):
-    """A check that the programs at hand cannot pass, with what they lack."""
+    """A check impossible with these programs, and the missing feature."""
 
 
 def same(what, expected, seen):
@@ -14,7 +14,7 @@ def same(what, expected, seen):
 
 
 def outcome(check, *arguments):
-    """Runs a check. A check that fails does not keep others from being run."""
+    """Runs a check. If it fails, the others still run."""
     try:
         check(*arguments)
     except Skipped as why:

@@ -1,4 +1,4 @@
-"""Checks of a node that gets too full, or is emptied on purpose."""
+"""Checks of an overfull node, and of a drained one."""
 
 import os
 import subprocess
@@ -10,11 +10,11 @@ from objects import TENANTS, container, mount
 from outcome import same
 from workloads import deploy, serving
 
-# The bound of an emptyDir, and more than that; in MiB, as all here.
+# The bound of an emptyDir, and a size above it; in MiB, like all sizes here.
 BOUND = 16
 BEYOND = 24
-# What the disk has left above the kubelet's room, and what is written then: more than the images that nobody uses any more take, for
-# these the kubelet removes first.
+# The free space above the kubelet's threshold, and the size of the writes then: more than all unused images,
+# because the kubelet removes these first.
 LEFT = 64
 FLOOD = 400
 

@@ -1,4 +1,4 @@
-"""Checks of volumes: what a plugin on the node mounts, disks, and images."""
+"""Checks of volumes: mounts of a plugin on the node, disks, and images."""
 
 import pathlib
 import subprocess
@@ -101,7 +101,7 @@ def keeps_its_volumes(cluster):
     cluster.create(objects.workload("StatefulSet", "stateful", "tenant-b", [main], more))
     for number in range(2):
         for kind in ("files", "block"):
-            # Made by the controller, so that nobody else would remove them.
+            # Made by the controller, so nothing else would remove them.
             cluster.made.insert(0, ("PersistentVolumeClaim", f"{kind}-stateful-{number}", "tenant-b"))
     pods = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in cluster.all_ready("tenant-b", "stateful", 2)}
     for name in pods:

@@ -1,4 +1,4 @@
-"""Checks of what tenants run in VMs: workloads, and what they ask of a running pod."""
+"""Checks of tenants' workloads in VMs, and of requests to a running pod."""
 
 import json
 
@@ -9,12 +9,12 @@ from objects import TENANTS, container, execute, mount
 from outcome import Skipped, same
 
 SHARED = {"name": "shared", "emptyDir": {}}
-# What `web` serves on, by a server in the image that all pods use.
+# The server of `web`, from the image of all pods.
 SERVE = "cp -r /shared /www && echo $VERSION > /www/version && exec httpd -f -p 8080 -h /www"
 
 
 def web(tenant, version):
-    """A Deployment with an init container, a side-car that must be up before the rest starts, and all kinds of probes."""
+    """A Deployment with an init container, a side-car to be started before the rest, and all kinds of probes."""
     shared = [mount("shared", "/shared")]
     initial = container("echo initialized > /shared/init", "init", volumeMounts=shared)
     sidecar = container(
@@ -32,7 +32,7 @@ def web(tenant, version):
 
 
 def deploy(cluster):
-    """The tenants' Deployments, which stay: what goes wrong on the node happens to them."""
+    """The tenants' permanent Deployments: the node's failures happen to them."""
     for tenant in TENANTS:
         if not api.find("Deployment", "web", tenant):
             cluster.keep(web(tenant, "1"))

@@ -1,5 +1,5 @@
-//! Connections of a kubelet, made fit for h2. A kubelet names the socket's path as the authority of its requests, and h2 ends a stream
-//! whose authority is none. All other bytes pass here as they are.
+//! Connections of a kubelet, made fit for h2. A kubelet sends the socket's path as the authority of its
+//! requests, and h2 ends a stream with an invalid authority. All other bytes pass unchanged.
 //!
 //! HTTP/2: RFC 9113, section 4.1 (frames) and 6.2 (HEADERS). HPACK: RFC 7541, sections 5 and 6.
 
@@ -8,16 +8,16 @@ use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::UnixStream;
 
-/// Bytes of the preface that a client begins with.
+/// Bytes of a client's preface.
 const PREFACE: usize = 24;
 const FRAME_HEADER: usize = 9;
-/// Longest payload of a frame before a server allows more, which this one does not.
+/// Longest payload of a frame until a server allows more. This one does not.
 const FRAME_MAX: usize = 16_384;
 const HEADERS: u8 = 1;
-/// HEADERS whose fields are not all in the frame, or not alone in it: END_HEADERS missing, PADDED or PRIORITY set.
+/// HEADERS with other fields or incomplete: END_HEADERS missing, PADDED or PRIORITY set.
 const END_HEADERS: u8 = 0x4;
 const PADDED_OR_PRIORITY: u8 = 0x28;
-/// `:authority` in the static table, and what it becomes: a literal without compression.
+/// `:authority` in the static table, and its replacement: a literal without compression.
 const AUTHORITY: usize = 1;
 const LOCALHOST: &[u8] = b"\x09localhost";
 
@@ -62,8 +62,8 @@ async fn requests(mut client: impl AsyncRead + Unpin, mut server: impl AsyncWrit
     }
 }
 
-/// The fields with another authority; `None` where they have none in words, or are not well-formed. An authority that a table has was
-/// put there by fields that passed here before.
+/// The fields with another authority; `None` if they have none in words, or are malformed. An authority in a
+/// table was put there by earlier fields, already passed here.
 fn mended(fields: &[u8]) -> Option<Vec<u8>> {
     let mut at = 0;
     while let Some(first) = fields.get(at) {

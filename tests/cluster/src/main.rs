@@ -1,7 +1,9 @@
-//! `tests-csi`: a storage plugin of the node (CSI) whose volumes are directories below one directory. Runs as a privileged pod of the
-//! node, mounts a volume by a bind into the kubelet's directory, and relies on the mount's propagation out of its container.
+//! `tests-csi`: a storage plugin of the node (CSI). Its volumes are directories below one directory. Runs as
+//! a privileged pod of the node, mounts a volume by a bind into the kubelet's directory, and relies on the
+//! mount's propagation out of its container.
 //!
-//! `volumes.rs` mounts, `services.rs` answers the kubelet, `authority.rs` makes its requests fit for the server. Never part of what ships.
+//! `volumes.rs` mounts, `services.rs` answers the kubelet, `authority.rs` makes its requests fit for the
+//! server. Never released.
 #![forbid(unsafe_code)]
 
 mod authority;
@@ -27,7 +29,7 @@ use crate::volumes::Volumes;
 #[derive(Parser)]
 #[command(about = "A storage plugin of the node whose volumes are directories")]
 struct Options {
-    /// The kubelet's root directory, at the path that the node has it at.
+    /// The kubelet's root directory, at the same path as on the node.
     #[arg(long)]
     kubelet: PathBuf,
     /// The directory of the volumes.
@@ -58,7 +60,7 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// Listens in place of a socket that an earlier process has left.
+/// Listens, replacing an earlier process's socket.
 fn listen(path: &Path) -> Result<impl Stream<Item = std::io::Result<DuplexStream>>> {
     let directory = path.parent().context("a socket has a directory")?;
     std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;

@@ -1,4 +1,4 @@
-//! The answers to the kubelet: who the plugin is, and where a volume is wanted. Owns no state.
+//! The answers to the kubelet: the plugin's identity, and volumes' targets. Owns no state.
 
 use std::path::Path;
 
@@ -19,7 +19,7 @@ pub(crate) mod registration {
     tonic::include_proto!("pluginregistration");
 }
 
-/// The name by which volumes ask for this plugin.
+/// The plugin's name in volumes.
 pub(crate) const DRIVER: &str = "csi.podvisor.test";
 
 /// The plugin at its own socket.
@@ -30,7 +30,7 @@ pub(crate) struct Plugin {
     pub(crate) volumes: Volumes,
 }
 
-/// The plugin at the socket by which a kubelet finds it.
+/// The plugin at its registration socket for a kubelet.
 #[derive(Debug)]
 pub(crate) struct Registrar {
     /// Path of the plugin's own socket.

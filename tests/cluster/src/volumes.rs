@@ -1,4 +1,4 @@
-//! Volumes as directories, and their mounts. A call that is made twice has the effect of one, as CSI wants it.
+//! Volumes as directories, and their mounts. A repeated call has the effect of one, as required by CSI.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
