@@ -1,4 +1,4 @@
-//! Breaches by the folder or crate that they are in.
+//! Breaches by their folder or crate.
 
 use std::collections::BTreeMap;
 

@@ -1,22 +1,23 @@
-//! Public items of libraries that product code uses.
+//! Public items of libraries used by product code.
 //!
-//! The compiler finds private items that nothing uses; a public one it takes for somebody else's. Here everybody
-//! is known. Only what product code names counts: a crate under `tests/`, a crate's `tests/` and `examples/`, and
-//! code under `#[cfg(test)]` are no product. How an item is known to be used:
+//! The compiler finds unused private items; it assumes external users of a public one. Here all users are
+//! known. Only names in product code count: a crate under `tests/`, a crate's `tests/` and `examples/`, and
+//! code under `#[cfg(test)]` are not product code. An item counts as used in these ways:
 //!
-//! - An item of a module: a path in product code outside the item itself (for a type, outside its own `impl` blocks)
-//!   ends at it, through imports and re-exports. A re-export is no use.
-//! - A function or constant of a type, without a receiver: a path ends at its type, or is `Self::…` in an `impl` block
-//!   of a type of that name, and goes on with its name.
-//! - A method: anything in a crate that can see it calls a method of that name, or a path ends with its name. Two
-//!   methods of one name hide each other, so this finds less than there is, and nothing that is used.
+//! - An item of a module: a path in product code outside the item itself (for a type, outside its own `impl`
+//!   blocks) ends at it, through imports and re-exports. A re-export is no use.
+//! - A function or constant of a type, without a receiver: a path ends at its type, or is `Self::…` in an
+//!   `impl` block of a type of the same name, and goes on with its name.
+//! - A method: code in a crate with access to it calls a method of the same name, or a path ends with its
+//!   name. Two methods of one name hide each other, so some unused items are not found, but no used item is
+//!   reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Crate;
 use crate::code::{Code, Definition, Form, Kind, Mention, Target};
 
-/// Items that nothing in the product has to call, as beginnings of "file" or "file name", and why.
+/// Items allowed to be uncalled in the product, as beginnings of "file" or "file name", and why.
 pub const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/cdi/src/fuzz.rs", "entry points of tests/fuzz"),
     ("runtime/cri/src/fuzz.rs", "entry points of tests/fuzz, a workspace of its own"),
@@ -30,7 +31,7 @@ pub const EXCEPTIONS: &[(&str, &str)] = &[
     ("vmm/vm/src/snapshot/", "save and restore of a VM, which the start from a template will call"),
 ];
 
-/// The breaches by crate: one line for each public item that no product code uses.
+/// The breaches by crate: one line for each public item unused by product code.
 #[must_use]
 pub fn check(crates: &[Crate], code: &Code) -> BTreeMap<String, Vec<String>> {
     let mut breaches: BTreeMap<String, Vec<String>> = BTreeMap::new();
@@ -54,7 +55,7 @@ pub fn check(crates: &[Crate], code: &Code) -> BTreeMap<String, Vec<String>> {
     breaches
 }
 
-/// One line for each exception that no item falls under any more.
+/// One line for each exception without a matching item.
 #[must_use]
 pub fn check_exceptions(code: &Code) -> Vec<String> {
     let is_there = |exception: &str| {
@@ -68,7 +69,7 @@ pub fn check_exceptions(code: &Code) -> Vec<String> {
         .collect()
 }
 
-/// Whether a crate is part of what is shipped.
+/// Returns true if a crate is released.
 #[must_use]
 pub fn is_product(ours: &Crate) -> bool {
     !ours.dir.starts_with("tests/")
@@ -79,16 +80,16 @@ fn is_excepted(file: &str, name: &str) -> bool {
     EXCEPTIONS.iter().any(|(exception, _)| item.starts_with(exception))
 }
 
-/// Everything that product code uses.
+/// All uses in product code.
 #[derive(Default)]
 struct Used {
     /// Items, by their place in [`Code::definitions`].
     items: BTreeSet<usize>,
-    /// Names that follow a type's, by the type.
+    /// Names after a type's, by the type.
     associated: BTreeSet<(usize, String)>,
-    /// Names that follow `Self`, by the name of the type whose block it is in.
+    /// Names after `Self`, by the name of the type of the surrounding block.
     of_self: BTreeSet<(String, String)>,
-    /// Names of methods that are called, or end a path, and the crates they are called in.
+    /// Names of called methods, or at the end of a path, and the calling crates.
     methods: BTreeSet<(String, String)>,
 }
 
@@ -146,7 +147,7 @@ impl Used {
     }
 
     fn has_associated(&self, code: &Code, item: &Definition, owner: &str) -> bool {
-        // A type that is not found here (an alias of another crate's) leaves the name alone to go by.
+        // If a type is not found here (an alias of another crate's), only the name counts.
         match code.resolve(item.module, &[owner.to_owned()]) {
             Some(Target::Item(owner)) => self.associated.contains(&(owner, item.name.clone())),
             _ => self.methods.iter().any(|(name, _)| *name == item.name),

@@ -1,23 +1,23 @@
-//! Commits say where, what and why: `area: imperative`, and a body.
+//! Commits name their area, action and reason: `area: imperative`, and a body.
 //!
-//! Read are the commits after the one that added this file, since a rule cannot bind what came before it; merges are
-//! not. A history that does not reach back so far (an archive, a shallow clone) is passed over, by [`read`], which says
-//! so.
+//! It reads the commits after the one adding this file, because a rule cannot bind earlier ones; merges are
+//! not read. A history too short for this (an archive, a shallow clone) is skipped by [`read`], with a
+//! message.
 
 use std::{path::Path, process::Command};
 
 use anyhow::{Context, bail};
 
-/// The file that came with the rule.
+/// The file added with the rule.
 const RULE: &str = "tests/tidy/src/commits.rs";
 
 /// Characters of a subject.
 const SUBJECT_MAX: usize = 72;
 
-/// Changed lines up to which a commit needs no body.
+/// Most changed lines of a commit without a body.
 const TRIVIAL_LINES: usize = 20;
 
-/// First words that are no order: whoever begins with them names a thing or a state.
+/// First words other than an order: they name a thing or a state.
 const NO_VERBS: &[&str] = &[
     "a", "an", "the", "plain", "only", "this", "that", "these", "those", "it", "its", "they", "we", "what",
     "who", "which", "why", "how", "when", "where", "if", "no", "not", "one", "two", "more", "less", "every",
@@ -25,7 +25,7 @@ const NO_VERBS: &[&str] = &[
     "of", "for", "to", "with", "without", "from", "by", "at",
 ];
 
-/// Verbs whose plain form ends as others do in the past tense, as a participle or in the third person.
+/// Verbs with a plain form ending like others' past tense, participle or third person.
 const PLAIN_FORMS: &[&str] = &[
     "address", "access", "assess", "bring", "bypass", "compress", "cross", "discuss", "embed", "exceed",
     "express", "feed", "focus", "guess", "heed", "miss", "need", "pass", "press", "proceed", "process",
@@ -46,14 +46,14 @@ pub struct Commit {
     pub lines: usize,
 }
 
-/// One line for each commit that breaks the form.
+/// One line for each commit breaking the form.
 #[must_use]
 pub fn check(commits: &[Commit]) -> Vec<String> {
     let wrong = |commit: &Commit| Some(format!("{} \"{}\": {}", commit.id, commit.subject, judge(commit)?));
     commits.iter().filter_map(wrong).collect()
 }
 
-/// Returns the first thing that is wrong with a commit.
+/// Returns the first error in a commit.
 fn judge(commit: &Commit) -> Option<String> {
     let subject = &commit.subject;
     let length = subject.chars().count();
@@ -91,7 +91,7 @@ fn is_order(verb: &str) -> bool {
 /// The commits since the rule, newest first; none, with a reason, where the history does not reach back.
 ///
 /// # Errors
-/// If git answers with what it should not.
+/// If git's output is unexpected.
 pub fn read(root: &Path) -> anyhow::Result<Result<Vec<Commit>, String>> {
     let no_history =
         |reason: &str| Ok(Err(format!("no history back to the commit that added {RULE}: {reason}")));

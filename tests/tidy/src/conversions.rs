@@ -1,8 +1,9 @@
 //! Conversions of a container on its way between the kubelet and the guest: to look at, not to fail on.
 //!
-//! A conversion is a function that takes one noun for a whole container (as a parameter or as `self`) and returns
-//! another, or fills in another's struct. The nouns are types of these names: [`NOUNS`]. Nouns of the wire count by
-//! their module as well (`v1::ContainerStatus` is none of ours). Read are `runtime/` and `agent/`, without tests.
+//! A conversion is a function taking one noun for a whole container (as a parameter or as `self`) and
+//! returning another, or filling in another's struct. The nouns are types of these names: [`NOUNS`]. Nouns of
+//! the wire count by their module as well (`v1::ContainerStatus` is none of ours). It reads `runtime/` and
+//! `agent/`, without tests.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +15,9 @@ use syn::{
 use crate::Source;
 use crate::code::only_tests;
 
-/// Types that stand for a whole container in some layer.
+/// Types for a whole container in some layer.
 pub const NOUNS: &[&str] = &[
-    // Of the CRI, by `v1`, and what we ask for, resolve, keep and publish.
+    // Of the CRI, by `v1`, and ours: requested, resolved, stored and published.
     "Container",
     "ContainerConfig",
     "ContainerSpec",
@@ -50,7 +51,7 @@ pub fn list(sources: &[Source]) -> Vec<String> {
 
 struct Functions<'a> {
     path: &'a str,
-    /// The noun whose `impl` block is read.
+    /// The noun of the current `impl` block.
     owner: Option<String>,
     lines: Vec<String>,
 }
@@ -122,7 +123,7 @@ impl<'ast> Visit<'ast> for Functions<'_> {
 
 /// The nouns in types.
 struct Nouns {
-    /// The noun that `Self` stands for.
+    /// The noun behind `Self`.
     own: Option<String>,
     all: BTreeSet<String>,
 }
@@ -137,7 +138,7 @@ impl<'ast> Visit<'ast> for Nouns {
     }
 }
 
-/// The nouns that a body fills in.
+/// The nouns filled in by a body.
 struct Literals<'a>(&'a mut Nouns);
 
 impl<'ast> Visit<'ast> for Literals<'_> {

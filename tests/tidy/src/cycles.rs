@@ -1,23 +1,23 @@
 //! The modules of a crate use each other in one direction.
 //!
-//! A module is a file here: inline modules belong to the file they are in, and a folder's own module is its
-//! `mod.rs`. File A uses file B where code of A has a path (in a `use`, a type, an expression, a macro's tokens) that
-//! ends at an item which B defines. So:
+//! A module is a file here: inline modules belong to their file, and a folder's own module is its `mod.rs`.
+//! File A uses file B if code of A has a path (in a `use`, a type, an expression, a macro's tokens) ending at
+//! an item defined in B. So:
 //!
-//! - Imports and re-exports are followed to the file of the definition: `super::X` uses the child that defines `X`
-//!   where the parent only re-exports it.
+//! - Imports and re-exports are followed to the file of the definition: `super::X` uses the child with the
+//!   definition of `X` if the parent only re-exports it.
 //! - Declaring a module, re-exporting its items, or importing a module as such uses nothing.
-//! - Code under `#[cfg(test)]` does not count, nor do files that only such code declares.
-//! - Methods are not followed, since that needs types: `impl super::Driver` uses the parent, a call of that method
-//!   from the parent uses nothing.
+//! - Code under `#[cfg(test)]` does not count, nor do files only declared by such code.
+//! - Methods are not followed, because this needs types: `impl super::Driver` uses the parent, but a call of
+//!   the method from the parent uses nothing.
 //!
-//! Files that reach each other this way are reported together, with one circle through them as an example.
+//! Files reaching each other this way are reported together, with one circle through them as an example.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::code::{Code, Form, Target};
 
-/// Files of one crate that all reach each other.
+/// Files of one crate, all reaching each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cycle {
     /// The crate.
@@ -49,7 +49,7 @@ pub fn check(code: &Code) -> BTreeMap<String, Vec<String>> {
     lines
 }
 
-/// From a file to the files that it uses, each with the name of one item that it uses there.
+/// From a file to its used files, each with the name of one used item.
 type Edges = BTreeMap<String, BTreeMap<String, String>>;
 
 /// All cycles, by crate.
@@ -105,7 +105,7 @@ fn reached<'a>(from: &str, edges: &'a Edges) -> BTreeSet<&'a str> {
     seen
 }
 
-/// The shortest circle among files that all reach each other.
+/// The shortest circle among files all reaching each other.
 fn shortest(files: &BTreeSet<&str>, edges: &Edges) -> Vec<String> {
     let circles = files.iter().filter_map(|start| {
         let mut before: BTreeMap<&str, &str> = BTreeMap::new();

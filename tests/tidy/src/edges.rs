@@ -1,9 +1,9 @@
-//! The crates and what each is built from. The table is the architecture: an edge that comes or goes is a change to it, made
-//! here in the same commit.
+//! The crates and their dependencies. The table is the architecture: adding or removing an edge changes it,
+//! so the same commit changes it here.
 
 use crate::Crate;
 
-/// Each crate and the crates of ours that it uses. Test crates (`tests/…`) may use anything.
+/// Each crate and its dependencies among our crates. Test crates (`tests/…`) may use anything.
 const USES: &[(&str, &[&str])] = &[
     // Wire contracts stand alone.
     ("proto-cri", &[]),
@@ -63,7 +63,7 @@ const USES: &[(&str, &[&str])] = &[
     (
         "runtime-pod",
         &[
-            // The messages that runtime-guest takes and the slots that runtime-vm takes.
+            // runtime-guest's messages and runtime-vm's slots.
             "proto-agent",
             "proto-seccomp",
             "proto-vmm",
@@ -117,14 +117,14 @@ const USES: &[(&str, &[&str])] = &[
     ("agent-container", &["proto-seccomp"]),
 ];
 
-/// Asynchronous runtimes, which must not be in a VMM: its threads block, and its seccomp filters are small.
-/// mio alone is none, but a layer over epoll: fuse-backend-rs names it, for the part that we leave out (/dev/fuse).
+/// Asynchronous runtimes, forbidden in a VMM: its threads block, and its seccomp filters are small. mio alone
+/// is none, but a layer over epoll: fuse-backend-rs names it, for a part left out by us (/dev/fuse).
 const ASYNCHRONOUS: &[&str] = &["tokio", "async-std", "smol", "async-executor", "futures-executor"];
 
 type Table = [(&'static str, &'static [&'static str])];
 
-/// One line for each difference between the table and the crates, in edges as in names, and for each crate of the
-/// VMM with an asynchronous runtime in it.
+/// One line for each difference between the table and the crates, in edges as in names, and for each crate of
+/// the VMM with an asynchronous runtime in it.
 #[must_use]
 pub fn check(crates: &[Crate]) -> Vec<String> {
     compare(crates, USES)

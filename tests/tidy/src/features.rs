@@ -1,5 +1,5 @@
-//! Features of the crates that tests are built with. Unit tests are built without the end-to-end tests, which are built after them: where
-//! these ask for another feature of a crate, everything above that crate is compiled twice.
+//! Features of the crates in test builds. Unit tests are built without the end-to-end tests. Those are built
+//! later: if they ask for another feature of a crate, everything above that crate is compiled twice.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,13 +7,14 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// The one crate that unit tests are built without.
+/// The one crate left out of the unit tests' build.
 const LEFT_OUT: &str = "tests-e2e";
 
 /// Each crate as cargo writes it, in a line: name, version, features.
 pub type Resolved = BTreeSet<String>;
 
-/// The crates of a build without the end-to-end tests, and of one with them. `root` is the workspace's directory.
+/// The crates of a build without the end-to-end tests, and of one with them. `root` is the workspace's
+/// directory.
 ///
 /// # Errors
 /// Where cargo does not know all crates.
@@ -21,7 +22,7 @@ pub fn read(root: &Path) -> Result<(Resolved, Resolved)> {
     Ok((resolved(root, &["--exclude", LEFT_OUT])?, resolved(root, &[])?))
 }
 
-/// Crates of both builds that have other features in the second.
+/// Crates of both builds with other features in the second.
 pub fn check((without, with): &(Resolved, Resolved)) -> Vec<String> {
     let name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
     let names: BTreeSet<_> = without.iter().map(|line| name(line)).collect();

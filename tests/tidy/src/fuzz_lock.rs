@@ -1,5 +1,5 @@
-//! The lock file of the fuzz targets, which are a workspace of their own: it follows the manifests of our crates. Cargo, asked to keep the
-//! file as it is, refuses it otherwise, which nobody sees before the lints.
+//! The lock file of the fuzz targets, a separate workspace: it follows the manifests of our crates. Otherwise
+//! Cargo refuses it with `--locked`, noticed only at the lints.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,10 +9,10 @@ use anyhow::{Context, Result};
 
 use crate::Crate;
 
-/// Names of the crates that each of our crates asks for or is locked to.
+/// Names of the crates requested by or locked for each of our crates.
 pub type Needs = BTreeMap<String, BTreeSet<String>>;
 
-/// Reads what the manifests of the workspace at `root` ask for, tests and optional crates not among it.
+/// Reads the requests of the manifests of the workspace at `root`, without tests and optional crates.
 ///
 /// # Errors
 /// Where a manifest cannot be read, or is no TOML.
@@ -26,7 +26,7 @@ pub fn asked(root: &Path, crates: &[Crate]) -> Result<Needs> {
     crates.iter().map(read).collect()
 }
 
-/// Reads what a lock file has for the crates that are on this disk.
+/// Reads a lock file's entries for the crates on this disk.
 ///
 /// # Errors
 /// Where the text is no TOML.
@@ -42,7 +42,7 @@ pub fn locked(lock: &str) -> Result<Needs> {
     Ok(here.filter_map(entry).collect())
 }
 
-/// One line for each crate that a locked crate of ours asks for, and that the lock file does not give it.
+/// One line for each request of a locked crate of ours missing in the lock file.
 #[must_use]
 pub fn check(asked: &Needs, locked: &Needs) -> Vec<String> {
     let nothing = BTreeSet::new();

@@ -1,8 +1,8 @@
-//! Every Rust file says at its top what it owns.
+//! Every Rust file begins with a comment on its purpose.
 
 use crate::Source;
 
-/// One line for each file that does not begin with a `//!` comment that says something.
+/// One line for each file without a meaningful `//!` comment at its beginning.
 #[must_use]
 pub fn check(sources: &[Source]) -> Vec<String> {
     let speaks = |source: &&Source| {

@@ -1,9 +1,8 @@
 //! Checks of the repository's own rules, run as tests (`tests/repository.rs`).
 //!
-//! Each rule is one module: a table or a sentence that says what holds, and a `check` that is given the
-//! crates or the sources as values and answers with one line per breach. So each check can be shown, by
-//! its own tests, to find what it should. [`Repository`] reads the crates and sources, [`links::Tree`] the pages;
-//! nothing here changes the disk.
+//! Each rule is one module: a table or a sentence with the rule, and a `check`. It gets the crates or the
+//! sources as values and returns one line per breach. So each check has its own tests for finding breaches.
+//! [`Repository`] reads the crates and sources, [`links::Tree`] the pages; nothing here changes the disk.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! Links of the Markdown pages lead somewhere: relative links to files and headings that exist, and paths in
-//! backticks that begin in a folder of the repository. Addresses on the web are not looked at, and neither is
+//! Links of the Markdown pages lead somewhere: relative links to existing files and headings, and paths in
+//! backticks, beginning in a folder of the repository. Addresses on the web are not checked, and neither is
 //! anything in a code block. [`Tree::read`] reads the disk; [`check`] judges.
 
 use std::{
@@ -21,7 +21,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads the repository that this crate is in.
+    /// Reads this crate's repository.
     ///
     /// # Errors
     /// If a directory or a page cannot be read.
@@ -79,7 +79,7 @@ fn code(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2).filter_map(|code| code.split_whitespace().next())
 }
 
-/// Says what is wrong with a link. The page of a path from the repository's root is "".
+/// Returns the error in a link. The page of a path from the repository's root is "".
 pub(crate) fn broken_link(tree: &Tree, page: &str, target: &str) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -94,7 +94,7 @@ pub(crate) fn broken_link(tree: &Tree, page: &str, target: &str) -> Option<Strin
     missing.then(|| format!("{file} has no heading for the link to {target}"))
 }
 
-/// Says what is wrong with a path. Text that does not begin with a folder of the repository is no path.
+/// Returns the error in a path. Text is only a path if it begins with a folder of the repository.
 fn broken_path(tree: &Tree, text: &str) -> Option<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
     let (folder, rest) = text.split_once('/')?;
@@ -105,7 +105,7 @@ fn broken_path(tree: &Tree, text: &str) -> Option<String> {
     (!known).then(|| format!("no file {text}"))
 }
 
-/// The path that a link of a page means, from the repository's root.
+/// The target path of a page's link, from the repository's root.
 fn resolved(page: &str, link: &str) -> String {
     let mut parts: Vec<&str> = page.split('/').collect();
     parts.pop();
@@ -121,7 +121,7 @@ fn resolved(page: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// The name under which a heading is linked to; `None` for other lines.
+/// The anchor of a heading; `None` for other lines.
 fn slug(line: &str) -> Option<String> {
     let heading = line.strip_prefix('#')?.trim_start_matches('#').trim();
     let letters = heading.chars().filter_map(|letter| match letter {

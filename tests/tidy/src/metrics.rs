@@ -1,7 +1,9 @@
-//! Metrics that the code has are on the operators' page with their kind and their labels, and those on the page are in the code.
+//! The code's metrics are on the operators' page with their kind and their labels, and those on the page are
+//! in the code.
 //!
-//! The code names a metric in a string of its own. The kind is that of the macro before the name, and the labels are the first
-//! slice of strings after it. A metric that is built from fields (`name:`, `labels:`) is a gauge.
+//! The code has each metric's name in a separate string. The macro before the name decides the kind, and the
+//! first slice of strings after it has the labels. A metric built from fields (`name:`, `labels:`) is a
+//! gauge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,10 +14,10 @@ pub const PAGE: &str = "docs/metrics.md";
 
 const PREFIX: &str = "podvisor_";
 
-/// Figures of the daemon's process have names that all programs share, and no labels.
+/// Metrics of the daemon's process have the usual names of all programs, and no labels.
 const OF_THE_PROCESS: (&str, &str) = ("process_", "runtime/cri/src/exposition/process.rs");
 
-/// Where the macro that registers a metric stands before the metric's name, in bytes at most.
+/// Longest distance from a registering macro to the metric's name, in bytes.
 const MACRO_BYTES_MAX: usize = 60;
 
 /// A metric's kind and labels.
@@ -45,8 +47,8 @@ pub fn of_code(sources: &[Source]) -> BTreeMap<String, Metric> {
     metrics
 }
 
-/// One line for each metric that only one of both has, or has otherwise. The first columns of the page's tables are names, kind
-/// and labels.
+/// One line for each metric missing or different in one of both. The first columns of the page's tables are
+/// names, kind and labels.
 #[must_use]
 pub fn check(page: &str, sources: &[Source]) -> Vec<String> {
     let (code, described) = (of_code(sources), of_page(page));
@@ -80,7 +82,7 @@ fn of_page(page: &str) -> BTreeMap<String, Metric> {
     metrics
 }
 
-/// The names that stand alone between two of these marks, and where each begins.
+/// The names alone between two of these marks, and the start of each.
 fn names<'a>(text: &'a str, mark: char, prefix: &'a str) -> impl Iterator<Item = (&'a str, usize)> {
     let is_name = move |word: &str| {
         word.starts_with(prefix) && word.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
@@ -93,7 +95,7 @@ fn names<'a>(text: &'a str, mark: char, prefix: &'a str) -> impl Iterator<Item =
     })
 }
 
-/// The kind by the text that ends where a name begins.
+/// The kind, by the text before a name.
 fn kind(before: &str) -> &'static str {
     let near = before.char_indices().rev().take(MACRO_BYTES_MAX).last().map_or(0, |(at, _)| at);
     let called = before[near..].rsplit_once("register_").map_or("", |(_, called)| called);
@@ -104,7 +106,7 @@ fn kind(before: &str) -> &'static str {
     }
 }
 
-/// The labels of the metric whose name begins here: in place, or in a constant of the file.
+/// The labels of the metric with its name here: in place, or in a constant of the file.
 fn labels(text: &str, at: usize) -> BTreeSet<String> {
     let rest = &text[at..];
     let end = [".expect(", "values:"].iter().filter_map(|end| rest.find(end)).min().unwrap_or(rest.len());

@@ -1,4 +1,4 @@
-//! File and folder names are one noun or verb; names that could hold anything soon do.
+//! File and folder names are one noun or verb; a vague name soon attracts everything.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::Source;
 
 const BANNED: &[&str] = &["utils", "util", "helpers", "helper", "common", "manager", "misc"];
 
-/// One line for each file that is called, or lies in a folder that is called, by a banned name.
+/// One line for each file with a banned name, or in a folder with one.
 #[must_use]
 pub fn check(sources: &[Source]) -> Vec<String> {
     let banned = |source: &&Source| {

@@ -1,12 +1,12 @@
-//! Error texts that the operators' pages quote are texts of the code. A page quotes in the first columns of its
-//! tables, as `text`, with `…` for what differs each time; every longer piece between must be in some Rust file.
+//! Error texts quoted on the operators' pages are texts of the code. A page quotes in the first columns of
+//! its tables, as `text`, with `…` for varying parts; every longer piece between must be in some Rust file.
 
 use crate::Source;
 
-/// Pages with quoted texts, and the columns of their tables that quote.
+/// Pages with quoted texts, and the quoting columns of their tables.
 pub const PAGES: &[(&str, &[usize])] = &[("docs/troubleshooting.md", &[0]), ("docs/output.md", &[2])];
 
-/// Scripts whose texts an operator meets, too.
+/// Scripts with texts for operators, too.
 pub const SCRIPTS: &[&str] = &["dist/debian/preinst", "dist/debian/postrm", "dist/debian/prerm"];
 
 /// Texts of other programs and of the kernel.
@@ -22,7 +22,7 @@ const OF_OTHERS: &[&str] = &[
 /// Shorter pieces say nothing of where they come from.
 const BYTES_MIN: usize = 14;
 
-/// One line for each quoted text of a page that is nowhere in the sources.
+/// One line for each quoted text of a page missing in the sources.
 #[must_use]
 pub fn check(page: &str, columns: &[usize], text: &str, sources: &[Source]) -> Vec<String> {
     let code: Vec<String> = sources.iter().map(|source| joined(&source.text)).collect();
@@ -40,7 +40,7 @@ pub fn check(page: &str, columns: &[usize], text: &str, sources: &[Source]) -> V
     breaches
 }
 
-/// The parts of a cell's quoted texts that are the same each time.
+/// The constant parts of a cell's quoted texts.
 fn pieces(cell: &str) -> impl Iterator<Item = &str> {
     let quoted = cell.split('`').skip(1).step_by(2);
     let parts = quoted.flat_map(|text| text.split(['…', '"', '(', ')'])).flat_map(|text| text.split(": "));
@@ -50,7 +50,7 @@ fn pieces(cell: &str) -> impl Iterator<Item = &str> {
         .filter(|part| part.len() >= BYTES_MIN && part.contains(' '))
 }
 
-/// The text with strings in one piece that the code has on several lines.
+/// The text, with multi-line strings of the code in one piece.
 pub(crate) fn joined(code: &str) -> String {
     let mut parts = code.split("\\\n");
     let first = parts.next().unwrap_or_default().to_owned();

@@ -20,15 +20,15 @@ pub struct Crate {
     pub name: String,
     /// "runtime/net", from the repository's root.
     pub dir: String,
-    /// The workspace's other crates that it is built from, build scripts included, tests not.
+    /// Its dependencies in the workspace, build scripts included, tests not.
     pub uses: BTreeSet<String>,
-    /// Every crate that ends up in it, directly or not; build scripts and procedural macros do not.
+    /// Every crate linked into it, directly or not, without build scripts and procedural macros.
     pub linked: BTreeSet<String>,
     /// Root files of its library and binaries, from the repository's root.
     pub roots: Vec<String>,
 }
 
-/// One crate of one version that ends up in something of ours.
+/// One version of a crate linked into something of ours.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Dependency {
     /// "rustix".
@@ -46,12 +46,12 @@ pub struct Source {
     pub text: String,
 }
 
-/// Everything that the checks look at.
+/// Everything for the checks.
 #[derive(Debug)]
 pub struct Repository {
     /// The workspace's crates.
     pub crates: Vec<Crate>,
-    /// Everything that is linked into any of them.
+    /// Everything linked into any of them.
     pub dependencies: BTreeSet<Dependency>,
     /// Every Rust file outside build directories.
     pub sources: Vec<Source>,
@@ -59,10 +59,11 @@ pub struct Repository {
     pub deny: String,
 }
 
-/// A checkout as its files alone describe it, without cargo. The checkout may be of any age, and need not build.
+/// A checkout as its files alone describe it, without cargo. The checkout may be of any age, and need not
+/// build.
 #[derive(Debug)]
 pub struct Checkout {
-    /// The crates that have a manifest in the checkout; [`Crate::linked`] is empty.
+    /// The crates with a manifest in the checkout; [`Crate::linked`] is empty.
     pub crates: Vec<Crate>,
     /// Every Rust file outside build directories.
     pub sources: Vec<Source>,
@@ -120,7 +121,7 @@ fn listed(
 }
 
 impl Repository {
-    /// Reads the repository that this crate is in.
+    /// Reads this crate's repository.
     ///
     /// # Errors
     /// If cargo cannot resolve the workspace, or a file cannot be read.

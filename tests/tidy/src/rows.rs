@@ -1,10 +1,10 @@
-//! Each error of the daemon has a row on the operators' pages. An error is what an `#[error("…")]` of the runtime says; a row quotes
-//! it in one of the columns that quote, with anything for what differs each time.
+//! Each error of the daemon has a row on the operators' pages. An error is the text of an `#[error("…")]` of
+//! the runtime; a row quotes it in one of the quoting columns, with anything for its varying parts.
 
 use crate::Source;
 use crate::quotes::joined;
 
-/// Errors that no operator meets as such, as a file's path or a path and a text, and why.
+/// Errors never shown alone to an operator, as a file's path or a path and a text, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[
     (
         "runtime/cri/src/serve.rs serving CRI",
@@ -33,8 +33,8 @@ const BEGUN_BYTES_MIN: usize = 20;
 /// A message without a part of this length says nothing of its own.
 const DISTINCT_BYTES_MIN: usize = 6;
 
-/// One line for each error of the runtime that none of these pages, with their columns that quote, has a row for; and for
-/// each exception that is none.
+/// One line for each error of the runtime without a row on these pages, in their quoting columns; and for
+/// each unused exception.
 #[must_use]
 pub fn check(pages: &[(&str, &[usize])], sources: &[Source]) -> Vec<String> {
     check_but(EXCEPTIONS, pages, sources)
@@ -87,7 +87,7 @@ fn messages(code: &str) -> Vec<String> {
     attributes.map(message).collect()
 }
 
-/// The parts of a message that are the same each time.
+/// The constant parts of a message.
 fn parts(message: &str) -> Vec<&str> {
     let constant = message.split('{').enumerate().map(|(at, piece)| match piece.split_once('}') {
         Some((_, rest)) if at > 0 => rest,
@@ -96,7 +96,8 @@ fn parts(message: &str) -> Vec<&str> {
     constant.map(str::trim).filter(|part| part.len() >= BYTES_MIN).collect()
 }
 
-/// Whether a quote has these parts one after the other. A quote that ends with `…` may have the beginning of a long one alone.
+/// Returns true if a quote has these parts one after the other. If a quote ends with `…`, it may only have
+/// the beginning of a long one.
 fn has_in_order(quote: &str, parts: &[&str]) -> bool {
     let begun = quote.strip_suffix('…').map(|quote| quote.rsplit('…').next().unwrap_or(quote));
     let begun = begun

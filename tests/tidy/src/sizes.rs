@@ -9,7 +9,7 @@ use syn::{
 
 use crate::Source;
 
-/// Lines up to which a function is easily read.
+/// Most lines of an easily read function.
 pub const FUNCTION_LINES_MAX: usize = 70;
 
 /// Something long, and its lines.
@@ -28,7 +28,7 @@ pub fn longest_files(sources: &[Source], count: usize) -> Vec<Long> {
     longest(sources.iter().map(lines).collect(), count)
 }
 
-/// The `count` longest functions, longest first. Files that cannot be parsed have none.
+/// The `count` longest functions, longest first. Unparsable files have none.
 #[must_use]
 pub fn longest_functions(sources: &[Source], count: usize) -> Vec<Long> {
     let mut found = Functions { path: "", all: Vec::new() };

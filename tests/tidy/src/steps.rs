@@ -1,8 +1,8 @@
-//! Steps that leave something behind outside the daemon's memory pass a fail point (`runtime/fail-points`), so that tests
-//! can kill, fail or hold the daemon before each of them.
+//! Steps with an effect outside the daemon's memory pass a fail point (`runtime/fail-points`), so tests can
+//! kill, fail or hold the daemon before each of them.
 //!
-//! A function of the daemon whose text has one of [`STEPS`] names a `Point`, or is under one of [`EXCEPTIONS`]. Tests are
-//! passed over.
+//! A function of the daemon with one of [`STEPS`] in its text names a `Point`, or is under one of
+//! [`EXCEPTIONS`]. Tests are skipped.
 
 use proc_macro2::Span;
 use syn::visit::{self, Visit};
@@ -11,7 +11,8 @@ use syn::{ImplItemFn, Item, ItemFn};
 use crate::Source;
 use crate::code::only_tests;
 
-/// Texts of a step: changes of files, mounts and namespaces, new processes, commits, calls of a VMM and of an agent.
+/// Texts of a step: changes of files, mounts and namespaces, new processes, commits, calls of a VMM and of an
+/// agent.
 const STEPS: &[&str] = &[
     "fs::write(",
     "fs::rename",
@@ -65,11 +66,11 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/share/src/user_namespace.rs", "goes with its process, before the call returns"),
 ];
 
-/// The file that lists the points.
+/// The file with the list of points.
 const POINTS: &str = "runtime/fail-points/src/point.rs";
 
-/// One line for each function of the daemon with a step and without a point, for each exception that is for nothing, and
-/// for each point that is passed nowhere.
+/// One line for each function of the daemon with a step and without a point, for each unused exception, and
+/// for each point never passed.
 #[must_use]
 pub fn check(sources: &[Source]) -> Vec<String> {
     let functions: Vec<Function> =

@@ -1,12 +1,12 @@
-//! Unsafe code stays in its zones, and every other crate forbids it. (That each unsafe block says why it is
-//! sound is clippy's to check.)
+//! Unsafe code stays in its zones, and every other crate forbids it. (clippy checks for the reason at each
+//! unsafe block.)
 
 use proc_macro2::{TokenStream, TokenTree};
 
 use crate::{Crate, Source};
 
-/// Where unsafe code may be, as beginnings of paths, and why. A crate with a zone for some of its files
-/// denies unsafe code at its root and allows it there; a crate that is a zone as a whole need not.
+/// Zones of unsafe code, as beginnings of paths, and why. A crate with a zone for some of its files denies
+/// unsafe code at its root and allows it there; a crate with a zone as a whole need not.
 pub const ZONES: &[(&str, &str)] = &[
     ("tests/floor/", "KVM's memory slots"),
     ("vmm/vm/", "KVM's memory slots, mmap and the vCPUs' run pages"),
@@ -21,8 +21,8 @@ pub const ZONES: &[(&str, &str)] = &[
 
 /// One line for each file with unsafe code, or leave for it, outside the zones.
 ///
-/// Reads tokens, not syntax: what macros are given counts, comments and strings do not. A file that is no
-/// Rust is reported too.
+/// Reads tokens, not syntax: macros' arguments count, comments and strings do not. An invalid Rust file is
+/// reported too.
 #[must_use]
 pub fn check_sources(sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();
@@ -39,8 +39,8 @@ pub fn check_sources(sources: &[Source]) -> Vec<String> {
     breaches
 }
 
-/// One line for each library or program whose root does not forbid, or with a zone deny, unsafe code, and
-/// for each zone that no file is in any more.
+/// One line for each library or program without a forbidding root (denying, with a zone), and for each zone
+/// without a file.
 #[must_use]
 pub fn check_roots(crates: &[Crate], sources: &[Source]) -> Vec<String> {
     let mut breaches = Vec::new();

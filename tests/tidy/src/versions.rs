@@ -1,5 +1,5 @@
-//! Crates of which there is one version in everything we ship. The list is deny.toml's: entries of
-//! `bans.deny` with `deny-multiple-versions`. So that it is checked where cargo-deny is not installed.
+//! Crates with one version in everything released. The list is deny.toml's: entries of `bans.deny` with
+//! `deny-multiple-versions`. This check works without an installed cargo-deny.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use crate::Dependency;
 
-/// The crates that deny.toml wants in one version each.
+/// The crates with only one allowed version in deny.toml.
 ///
 /// # Errors
 /// If the text is no TOML or has no such list.
@@ -40,7 +40,7 @@ pub fn locked(lock: &str) -> anyhow::Result<BTreeMap<String, Vec<String>>> {
     Ok(versions)
 }
 
-/// One line for each shared crate of which there are several versions.
+/// One line for each shared crate with several versions.
 #[must_use]
 pub fn check(shared: &[String], dependencies: &BTreeSet<Dependency>) -> Vec<String> {
     let mut breaches = Vec::new();

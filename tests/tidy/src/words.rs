@@ -1,9 +1,9 @@
-//! Words that STYLE.md replaces by the field's own: *tell* in all its forms, and *machine* and *monitor* for a VM
-//! and its VMM. In comments, strings and names, whole or as a part of a name.
+//! Words replaced by STYLE.md with the field's own: *tell* in all its forms, and *machine* and *monitor* for
+//! a VM and its VMM. In comments, strings and names, whole or as a part of a name.
 
 use crate::Source;
 
-/// The words, and what to write in their place.
+/// The words, and their replacements.
 const BANNED: &[(&[&str], &str)] = &[
     (
         &["tell", "tells", "told", "telling", "teller", "tellers", "untold"],
@@ -12,7 +12,7 @@ const BANNED: &[(&[&str], &str)] = &[
     (&["machine", "machines", "monitor", "monitors"], "VM, VMM, host or node"),
 ];
 
-/// Terms of others in which a banned word stays.
+/// Others' terms with a banned word in them.
 const TERMS: &[&str] = &[
     "machine-specific",
     "machine code",
@@ -25,10 +25,10 @@ const TERMS: &[&str] = &[
     "MACHINE_X86_64",
 ];
 
-/// Files that cannot do without the words, as beginnings of paths, and why.
+/// Files with a need for the words, as beginnings of paths, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[("tests/tidy/src/words.rs", "the list of the words")];
 
-/// One line for each line of the source that has a banned word in it.
+/// One line for each line of the source with a banned word.
 #[must_use]
 pub fn check(source: &Source) -> Vec<String> {
     if EXCEPTIONS.iter().any(|(exception, _)| source.path.starts_with(exception)) {

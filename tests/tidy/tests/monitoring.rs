@@ -1,4 +1,5 @@
-//! The files of `dist/monitoring`, and the scrape configurations of `docs/metrics.md`, as the code and Prometheus' own tool see them.
+//! The files of `dist/monitoring`, and the scrape configurations of `docs/metrics.md`, as the code and
+//! Prometheus' own tool see them.
 
 // Steps shared by the tests below; clippy's exception for tests knows marked functions only.
 #![allow(clippy::unwrap_used)]
@@ -28,7 +29,7 @@ fn holds(breaches: &[String]) {
     assert!(breaches.is_empty(), "\n{}\n", breaches.join("\n"));
 }
 
-/// Runs Debian's promtool, which `make deps` installs.
+/// Runs Debian's promtool, installed by `make deps`.
 #[track_caller]
 fn promtool(arguments: &[&str], file: &Path) {
     let output = Command::new("promtool").args(arguments).arg(file).output();

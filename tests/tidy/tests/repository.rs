@@ -1,4 +1,4 @@
-//! The repository keeps its own rules. Each test prints every breach that it finds.
+//! The repository keeps its own rules. Each test prints every breach.
 
 // Steps shared by the tests below; clippy's exception for tests knows marked functions only.
 #![allow(clippy::unwrap_used)]

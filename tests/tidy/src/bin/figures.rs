@@ -1,6 +1,6 @@
 //! Prints figures of a checkout: `cargo run -p tests-tidy --bin figures [-- PATH]`, here or at a path.
 //!
-//! The sources alone are read, without cargo, so that a checkout of any age can be measured and compared.
+//! It only reads the sources, without cargo, so a checkout of any age can be measured and compared.
 
 #![forbid(unsafe_code)]
 

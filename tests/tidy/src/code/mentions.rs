@@ -18,7 +18,7 @@ pub enum Form {
     Import,
     /// By a `pub use` declaration, of whatever reach.
     ReExport,
-    /// As a method that is called.
+    /// As a called method.
     Method,
 }
 
@@ -29,21 +29,21 @@ pub struct Mention {
     pub path: Vec<String>,
     /// How.
     pub form: Form,
-    /// The type whose `impl` block, or the function whose body, holds it.
+    /// The type of the surrounding `impl` block, or the surrounding function.
     pub within: Option<String>,
 }
 
-/// A name that an import binds, `*` for a glob, and the path behind it.
+/// A name bound by an import, `*` for a glob, and the path behind it.
 pub(super) type Binding = (String, Vec<String>);
 
-/// All that one item mentions.
+/// All mentions of one item.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) mentions: Vec<Mention>,
     /// Imports inside of functions, as if they were the module's.
     pub(super) imports: Vec<(Binding, bool)>,
     within: Vec<String>,
-    /// How deep in the item the walk is. An item that is a `use` itself is bound by the reader of the module.
+    /// The walk's depth in the item. The reader of the module binds an item if it is a `use` itself.
     depth: usize,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn of(item: &Item) -> Found {
     found
 }
 
-/// The name of the type that an `impl` block is for.
+/// The name of an `impl` block's type.
 pub(super) fn self_type(block: &ItemImpl) -> Option<Ident> {
     let Type::Path(path) = &*block.self_ty else { return None };
     path.path.segments.last().map(|segment| segment.ident.clone())
@@ -91,7 +91,7 @@ impl Found {
         self.mentions.push(Mention { path, form, within: self.within.last().cloned() });
     }
 
-    /// Paths and method calls among tokens that are not parsed.
+    /// Paths and method calls among unparsed tokens.
     fn tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<_> = tokens.into_iter().collect();
         let mut path: Vec<String> = Vec::new();
@@ -153,7 +153,7 @@ impl<'ast> Visit<'ast> for Found {
         if let Some((_, path, _)) = &block.trait_ {
             self.visit_path(path);
         }
-        // Within its own block, so that a type is not called by being implemented.
+        // Within its own block, so implementing a type does not count as its use.
         self.within.push(self_type(block).map(|name| name.to_string()).unwrap_or_default());
         self.visit_type(&block.self_ty);
         block.items.iter().for_each(|item| self.visit_impl_item(item));

@@ -1,4 +1,4 @@
-//! Follows a path from the module it is written in to what it names.
+//! Follows a path from its module to its target.
 
 use super::tree::{Code, Kind};
 
@@ -7,8 +7,8 @@ use super::tree::{Code, Kind};
 pub enum Target {
     /// A module itself.
     Module(usize),
-    /// An item of a module, by its place in [`Code::definitions`]. A path beyond an item (an enum's variant, a
-    /// type's function) ends at that item.
+    /// An item of a module, by its place in [`Code::definitions`]. A path beyond an item (an enum's variant,
+    /// a type's function) ends at the item.
     Item(usize),
 }
 
@@ -16,13 +16,13 @@ pub enum Target {
 const HOPS_MAX: usize = 16;
 
 impl Code {
-    /// Returns what a path names that is written in `module`, or none where that is not in this code.
+    /// Returns the target of a path written in `module`, or none outside of this code.
     #[must_use]
     pub fn resolve(&self, module: usize, path: &[String]) -> Option<Target> {
         self.from(module, path, true, 0)
     }
 
-    /// The root of the crate that a module is in.
+    /// The root of a module's crate.
     #[must_use]
     pub fn root(&self, mut module: usize) -> usize {
         while let Some(parent) = self.modules[module].parent {
@@ -31,7 +31,7 @@ impl Code {
         module
     }
 
-    /// `bare` is for a path as code has it, whose first name may be a crate; else it is a path below `module`.
+    /// `bare` is for a path as in code: its first name may be a crate. Otherwise it is a path below `module`.
     fn from(&self, module: usize, path: &[String], bare: bool, hops: usize) -> Option<Target> {
         let Some((first, rest)) = path.split_first() else { return Some(Target::Module(module)) };
         if hops > HOPS_MAX {
@@ -44,7 +44,7 @@ impl Code {
             _ => {}
         }
         let here = &self.modules[module];
-        // A module and a function may share a name; what follows says which is meant.
+        // A module and a function may share a name; the rest of the path decides.
         if let (Some(child), false) = (here.children.get(first), rest.is_empty()) {
             return self.from(*child, rest, false, hops);
         }

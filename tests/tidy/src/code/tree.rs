@@ -16,7 +16,7 @@ use crate::{Crate, Source};
 pub struct Module {
     /// The crate's name.
     pub krate: String,
-    /// The file that holds it, from the repository's root.
+    /// The file of the module, from the repository's root.
     pub file: String,
     /// The module around it; none for a root.
     pub parent: Option<usize>,
@@ -24,15 +24,15 @@ pub struct Module {
     pub children: BTreeMap<String, usize>,
     /// Items defined in it, by name, with their place in [`Code::definitions`].
     pub defined: BTreeMap<String, usize>,
-    /// Paths that `use` binds to a name, with whether the declaration is a re-export.
+    /// Paths bound to a name by `use`, and true for a re-export.
     pub imports: BTreeMap<String, Vec<Import>>,
-    /// Modules that `use …::*` brings in.
+    /// Modules brought in by `use …::*`.
     pub globs: Vec<Vec<String>>,
     /// Paths and method calls in its code.
     pub mentions: Vec<Mention>,
 }
 
-/// One name that a `use` declaration brings in.
+/// One name brought in by a `use` declaration.
 #[derive(Clone, Debug)]
 pub struct Import {
     /// The whole path.
@@ -41,25 +41,25 @@ pub struct Import {
     pub re_export: bool,
 }
 
-/// The sort of item that a definition is.
+/// The kind of a definition's item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A type or a trait of a module: a path may go on behind its name.
     Type,
     /// A function, constant, static or macro of a module.
     Value,
-    /// A function of an `impl` block, or of a trait, that has a receiver.
+    /// A function of an `impl` block, or of a trait, with a receiver.
     Method,
     /// A function or constant of an `impl` block, or of a trait, without a receiver.
     Associated,
 }
 
-/// One item that a module defines.
+/// One item defined by a module.
 #[derive(Debug)]
 pub struct Definition {
     /// The item's name.
     pub name: String,
-    /// The type or trait that a method or an associated item belongs to.
+    /// The type or trait of a method or an associated item.
     pub owner: Option<String>,
     /// The module.
     pub module: usize,
@@ -78,12 +78,12 @@ pub struct Code {
     pub modules: Vec<Module>,
     /// Every definition.
     pub definitions: Vec<Definition>,
-    /// The root module of each library, by the name that others use it by.
+    /// The root module of each library, by its name in other crates.
     pub libraries: BTreeMap<String, usize>,
 }
 
 impl Code {
-    /// Reads the given crates from their roots. A file that cannot be parsed is left out: the compiler refuses it.
+    /// Reads the given crates from their roots. An unparsable file is left out: the compiler refuses it.
     #[must_use]
     pub fn read(crates: &[Crate], sources: &[Source]) -> Self {
         let texts = sources.iter().map(|source| (source.path.as_str(), source.text.as_str())).collect();
@@ -257,7 +257,7 @@ fn path_attribute(attributes: &[Attribute]) -> Option<String> {
     })
 }
 
-/// The name, visibility and kind of an item that is neither a module, an import, an `impl` nor a trait.
+/// The name, visibility and kind of an item, except for modules, imports, `impl`s and traits.
 fn named(item: &Item) -> Option<(&Ident, &Visibility, Kind)> {
     match item {
         Item::Const(item) => Some((&item.ident, &item.vis, Kind::Value)),

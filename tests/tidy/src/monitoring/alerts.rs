@@ -1,4 +1,4 @@
-//! The alerts: what each has to say to whoever is woken by it, and that tests fire it and leave it quiet.
+//! The alerts: required texts for the operator on call, and tests firing each alert and leaving it quiet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,13 +9,13 @@ use crate::links::{self, Tree};
 /// The alerts.
 pub const ALERTS: &str = "dist/monitoring/alerts.yaml";
 
-/// The alerts' tests, which `promtool` runs.
+/// The alerts' tests, run by `promtool`.
 pub const TESTS: &str = "tests/tidy/tests/alerts.yaml";
 
 /// How urgent an alert may be: somebody is woken, or somebody looks in the morning.
 const SEVERITIES: [&str; 2] = ["critical", "warning"];
 
-/// The page on which each alert is found by its name.
+/// The page with each alert by its name.
 const PAGE: &str = "docs/troubleshooting.md";
 
 #[derive(Deserialize)]
@@ -42,7 +42,7 @@ pub struct Alert {
 }
 
 impl Alert {
-    /// The labels of series that its texts name.
+    /// The labels of series named in its texts.
     #[must_use]
     pub fn named(&self) -> Vec<&str> {
         let rest = self.annotations.values().flat_map(|text| text.split("$labels.").skip(1));
@@ -117,7 +117,7 @@ pub fn check_alerts(alerts: &[Alert], tree: &Tree) -> Vec<String> {
     breaches
 }
 
-/// One line for each alert that no test fires, or that no test leaves quiet.
+/// One line for each alert without a firing test, or without a quiet one.
 ///
 /// # Errors
 /// If the text is no file of tests.

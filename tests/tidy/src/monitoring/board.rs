@@ -1,4 +1,4 @@
-//! The board: its panels with their queries, and the shape that Grafana shows as it is meant.
+//! The dashboard: its panels with their queries, and the right shape for Grafana.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ pub const BOARD: &str = "dist/monitoring/podvisor.json";
 /// Columns of a board (Grafana's `gridPos`).
 const COLUMNS: u32 = 24;
 
-/// The variable by which a panel's datasource is chosen.
+/// The variable for choosing a panel's datasource.
 const DATASOURCE: &str = "${datasource}";
 
 #[derive(Debug, Deserialize)]
@@ -78,7 +78,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// The labels that the legend names.
+    /// The labels named in the legend.
     #[must_use]
     pub fn named(&self) -> Vec<&str> {
         let labels = self.legend.split("{{").skip(1);
@@ -114,7 +114,7 @@ pub fn panels(text: &str) -> anyhow::Result<(Vec<Panel>, Vec<Query>)> {
     Ok((board.panels, queries))
 }
 
-/// One line for each panel that lacks something, or that covers another.
+/// One line for each incomplete panel, and for each one covering another.
 #[must_use]
 pub fn check_shape(panels: &[Panel]) -> Vec<String> {
     let mut breaches = Vec::new();

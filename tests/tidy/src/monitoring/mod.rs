@@ -1,5 +1,6 @@
-//! The board and the alerts of `dist/monitoring` are about what the code serves: each query names metrics, labels and values that the
-//! code has, each metric is on the board, and each alert says what an operator needs. The syntax of queries is `promtool`'s to judge.
+//! The dashboard and the alerts of `dist/monitoring` match the code: each query names metrics, labels and
+//! values of the code, each metric is on the dashboard, and each alert has the texts for an operator.
+//! `promtool` checks the syntax of queries.
 
 mod alerts;
 mod board;

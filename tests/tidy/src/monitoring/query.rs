@@ -1,12 +1,12 @@
-//! The names in a query of PromQL: which series it asks for, by which labels, and by which labels it groups. Pure. Whether the query
-//! is a valid one is not asked here.
+//! The names in a query of PromQL: its series, their labels, and the labels for grouping. Pure. It does not
+//! check the query's validity.
 
 /// The names in a query.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Used {
     /// The series, each with the matchers of its labels.
     pub(super) matchers: Vec<(String, Vec<Matcher>)>,
-    /// Labels that results are grouped by, or matched on.
+    /// Labels for grouping or matching results.
     pub(super) grouping: Vec<String>,
 }
 
@@ -14,7 +14,7 @@ pub(super) struct Used {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Matcher {
     pub(super) label: String,
-    /// The value; `None` for one that a regular expression matches.
+    /// The value; `None` if a regular expression matches it.
     pub(super) value: Option<String>,
 }
 

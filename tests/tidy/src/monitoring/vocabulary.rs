@@ -1,4 +1,4 @@
-//! The words that queries may use: names, labels and values that the code has.
+//! The allowed words of queries: names, labels and values of the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,10 +7,10 @@ use super::query::{self, Matcher, Used};
 use crate::Source;
 use crate::metrics::{Metric, of_code};
 
-/// Labels that a scrape gives to all series: Prometheus' own, and the node's name where a configuration sets it.
+/// Labels added to all series by a scrape: Prometheus' own, and the node's name if a configuration sets it.
 const OF_THE_SCRAPE: [&str; 3] = ["job", "instance", "node"];
 
-/// The words that queries may use.
+/// The allowed words of queries.
 #[derive(Debug)]
 pub struct Vocabulary {
     metrics: BTreeMap<String, Metric>,
@@ -30,7 +30,7 @@ impl Vocabulary {
         Vocabulary { metrics, strings: strings.map(str::to_owned).collect() }
     }
 
-    /// One line for each word of a query, or of a text with its series' labels, that the code does not have.
+    /// One line for each word of a query, or of a text with its series' labels, missing in the code.
     #[must_use]
     pub fn check(&self, query: &str, named: &[&str]) -> Vec<String> {
         let Used { matchers, grouping } = query::used(query);
@@ -62,7 +62,7 @@ impl Vocabulary {
         breaches
     }
 
-    /// One line for each metric of the code that none of the queries names.
+    /// One line for each metric of the code without a query.
     #[must_use]
     pub fn check_all_are_shown(&self, queries: &[Query]) -> Vec<String> {
         let asked: Vec<_> = queries.iter().flat_map(|query| query::used(&query.text).matchers).collect();
@@ -72,7 +72,7 @@ impl Vocabulary {
         missing.map(|name| format!("{BOARD}: {name} is not on the board")).collect()
     }
 
-    /// The labels of a series, and the metric that it is of: a histogram has three kinds of series.
+    /// The labels of a series, and its metric: a histogram has three kinds of series.
     fn labels(&self, series: &str) -> Option<(BTreeSet<&str>, &str)> {
         let of = |name: &str| {
             let (name, metric) = self.metrics.get_key_value(name)?;
