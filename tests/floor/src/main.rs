@@ -1,6 +1,7 @@
-//! `tests-floor`: makes a VM of one vCPU by KVM, runs its only instruction, and writes a byte: the least that any start of a VM costs
-//! in a process of its own. `bench-lineup` starts the program, which must never do what a VM can do without. The crate is apart from
-//! the benchmarks, since memory of a VM takes unsafe code, which they forbid.
+//! `tests-floor`: makes a VM of one vCPU by KVM, runs its only instruction, and writes a byte: the minimal
+//! cost of a VM's start in a separate process. `bench-lineup` starts the program. It must never do anything
+//! unnecessary for a VM. The crate is separate from the benchmarks, because memory of a VM takes unsafe code,
+//! forbidden there.
 
 use std::io::Write;
 
@@ -12,7 +13,7 @@ use vm_memory::{Bytes, GuestAddress, GuestMemory, GuestMemoryMmap};
 /// The guest's memory, a page.
 const MEMORY_BYTES: usize = 4096;
 
-/// The guest's program: `hlt`, which is an exit where KVM has no interrupt controller.
+/// The guest's program: `hlt`. It causes an exit because KVM has no interrupt controller.
 const PROGRAM: [u8; 1] = [0xf4];
 
 fn main() -> anyhow::Result<()> {
@@ -27,8 +28,8 @@ fn main() -> anyhow::Result<()> {
         memory_size: MEMORY_BYTES as u64,
         userspace_addr: memory.get_host_address(GuestAddress(0))? as u64,
     };
-    // SAFETY: the memory is mapped for as long as the VM is there: `memory` is dropped before `vm` only at the end of this function,
-    // when no vCPU runs.
+    // SAFETY: the memory is mapped for as long as the VM is there: `memory` is dropped before `vm` only at
+    // the end of this function, when no vCPU runs.
     unsafe { vm.set_user_memory_region(region) }?;
     let mut vcpu = vm.create_vcpu(0)?;
     let mut special = vcpu.get_sregs()?;

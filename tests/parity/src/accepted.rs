@@ -1,4 +1,4 @@
-//! Differences that are accepted, each with its reason: `accepted.toml`.
+//! Accepted differences, each with its reason: `accepted.toml`.
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Vm,
     /// containerd or runc does wrong, and Podvisor does not.
     Better,
-    /// containerd's answer has no meaning that a client could rely on, and Podvisor's is clear.
+    /// containerd's answer has no reliable meaning for a client, and Podvisor's is clear.
     Accident,
 }
 
@@ -25,11 +25,11 @@ pub(crate) enum Kind {
 pub(crate) struct Accepted {
     /// The case's name.
     pub(crate) case: String,
-    /// What sort of reason it is.
+    /// The kind of the reason.
     pub(crate) kind: Kind,
     /// The reason.
     pub(crate) reason: String,
-    /// The major version of the containerd that differs, with the runc of its time; all of them without one.
+    /// The major version of the differing containerd, with the runc of its time; without one, all of them.
     pub(crate) containerd: Option<u32>,
 }
 

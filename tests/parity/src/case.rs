@@ -1,6 +1,7 @@
-//! A case: what is asked of both runtimes, in the form that the files of `cases/` have.
+//! A case: a request to both runtimes, in the form of the files in `cases/`.
 //!
-//! Everything that is left out is as a kubelet would send it for the plainest container. The module owns the form and knows no runtime.
+//! Omitted fields are as in a kubelet's request for the plainest container. The module owns the form and
+//! knows no runtime.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ pub(crate) struct Case {
     /// The image. Without it busybox.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) image: Image,
-    /// The pod. Without it one that other cases use, too.
+    /// The pod. Without it, a pod shared with other cases.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) pod: Pod,
     /// The container's command: a line of shell.
@@ -37,13 +38,13 @@ pub(crate) struct Case {
     /// Working directory.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) cwd: String,
-    /// Who the process is, and what it may do.
+    /// The process's user and rights.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) security: Security,
     /// Limits.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) limits: Limits,
-    /// Mounts, in the order in which they are asked for.
+    /// Mounts, in the order of the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) mounts: Vec<Mount>,
     /// Devices of the node: `/dev/x`, or `/dev/x:/dev/y:rwm`.
@@ -55,7 +56,7 @@ pub(crate) struct Case {
     /// The container has an input.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) stdin: bool,
-    /// Signal that ends the container: the number in the API's enumeration, 0 for the image's.
+    /// Signal for stopping the container: the number in the API's enumeration, 0 for the image's.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) stop_signal: i32,
     /// Commands, each a line of shell, one after the other. With any the container is stopped after them.
@@ -64,10 +65,11 @@ pub(crate) struct Case {
     /// Commands, word by word, after those.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) exec_words: Vec<Vec<String>>,
-    /// Seconds that each command has; 0 for no limit.
+    /// Timeout of each command in seconds; 0 for no limit.
     #[serde(skip_serializing_if = "is_default")]
     pub(crate) exec_timeout: i64,
-    /// Seconds of grace with which the container is stopped. Without it and without commands the container ends by itself.
+    /// Seconds of grace for stopping the container. Without it and without commands the container ends by
+    /// itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) stop: Option<i64>,
 }
@@ -79,13 +81,13 @@ pub(crate) struct Image {
     /// Entries of a layer over busybox, as [`tree`](crate::tree) has them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) tree: Vec<String>,
-    /// Fields of the image's `config` that differ from busybox's.
+    /// Fields of the image's `config`, if different from busybox's.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(crate) config: Map<String, Value>,
-    /// Fields beside `config` that differ from busybox's.
+    /// Fields beside `config`, if different from busybox's.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(crate) document: Map<String, Value>,
-    /// Fields of the manifest that differ.
+    /// Changed fields of the manifest.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub(crate) manifest: Map<String, Value>,
     /// No busybox below: the layer is all there is.

@@ -1,4 +1,5 @@
-//! Random cases over the grammar of images, mounts and containers. A seed stands for one case, whatever is generated before it. Pure.
+//! Random cases over the grammar of images, mounts and containers. A seed stands for one case, whatever is
+//! generated before it. Pure.
 
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -7,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::case::{Case, Image, Mount, Security};
 
-/// Paths at which entries, mounts and links meet. Few, so that they do.
+/// Paths of entries, mounts and links. They are few, so they collide.
 const PATHS: [&str; 14] = [
     "/a",
     "/a/b",
@@ -24,7 +25,7 @@ const PATHS: [&str; 14] = [
     "/tmp/../a/e",
     "/home",
 ];
-/// Those of them whose directories the image below has.
+/// Those with a directory in the image below.
 const BELOW: [&str; 5] = ["/a", "/link", "/etc/passwd", "/etc/new", "/home"];
 const TARGETS: [&str; 9] =
     ["/a", "a/b", "../../../../a", "/nothing", "../run/none/file", "/home", "/etc/passwd", ".", "/link"];
@@ -56,7 +57,7 @@ pub(crate) fn case(seed: u64) -> Case {
     case
 }
 
-/// What a container says of itself. Each line is the same in every run.
+/// A container's output about itself. Each line is the same in every run.
 fn probe() -> String {
     let paths = PATHS.join(" ");
     format!(
@@ -83,7 +84,7 @@ fn image(random: &mut StdRng) -> Image {
     }
     if random.random_ratio(1, 6) {
         let path = pick(random, &PATHS);
-        // What both do there is known: `a_volume_of_the_image_at_resolv_conf` of the table.
+        // The difference there is known: `a_volume_of_the_image_at_resolv_conf` of the table.
         if path != "/etc/resolv.conf" {
             set("Volumes", json!({ path: {} }));
         }
@@ -91,7 +92,8 @@ fn image(random: &mut StdRng) -> Image {
     Image { config, tree: entries(random), ..Image::default() }
 }
 
-/// Entries of one layer. As those of a layer that a file system was packed into, no path is there twice or below what is no directory.
+/// Entries of one layer. As in a layer packed from a file system, no path is there twice or below a
+/// non-directory.
 fn entries(random: &mut StdRng) -> Vec<String> {
     let mut made: Vec<(&str, bool)> = Vec::new();
     let mut entries = Vec::new();
@@ -104,7 +106,7 @@ fn entries(random: &mut StdRng) -> Vec<String> {
             1 => (true, format!("dir {path} 0700")),
             // A line of users, wherever it is.
             2 => (false, format!("file {path} 0644 root:x:0:0::/of-image:/bin/sh")),
-            // containerd makes the directory that a whiteout is in.
+            // containerd makes the parent directory of a whiteout.
             3 if BELOW.contains(&path) => (false, format!("without {path}")),
             _ => (false, format!("link {path} {}", pick(random, &TARGETS))),
         };

@@ -1,4 +1,4 @@
-//! The images of cases, in the registry that both runtimes pull from.
+//! The images of cases, in the registry of both runtimes.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use tests_registry::{Layer, Registry, digest_of};
 use crate::case::Image;
 use crate::tree;
 
-/// The repository of all images, so that each runtime has their common layer once.
+/// The repository of all images, so each runtime has their common layer once.
 const REPOSITORY: &str = "podvisor/parity";
 
-/// What was pushed, by what it was made of.
+/// The pushed images, by their contents.
 #[derive(Debug)]
 pub(crate) struct Images {
     registry: &'static Registry,
@@ -22,7 +22,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Pushes the layer that images have in common.
+    /// Pushes the images' common layer.
     ///
     /// # Errors
     /// When there is no busybox, or the registry does not take it.
@@ -91,7 +91,8 @@ fn document(image: &Image, config: &Value, layers: &[Layer]) -> Value {
     document
 }
 
-/// Puts fields into an object. TOML has no null: the text `<null>` stands for one, and `<none>` takes the field away.
+/// Puts fields into an object. TOML has no null: the text `<null>` stands for one, and `<none>` takes the
+/// field away.
 fn set(object: &mut Value, fields: &Map<String, Value>) {
     let Some(object) = object.as_object_mut() else { return };
     for (key, value) in fields {

@@ -1,8 +1,9 @@
-//! `make parity`: the same CRI calls to a VM handler of Podvisor and to containerd with runc, in one node, and what a client sees of both,
-//! compared.
+//! `make parity`: the same CRI calls to a VM handler of Podvisor and to containerd with runc, in one node,
+//! and a comparison of their answers to a client.
 //!
-//! The cases are `cases/`, in the form of `case.rs`; differences that may be are in `accepted.toml`, each with its reason. A difference
-//! beyond them fails the run, and so does an accepted one that is gone. Nothing here is part of what ships.
+//! The cases are `cases/`, in the form of `case.rs`; allowed differences are in `accepted.toml`, each with
+//! its reason. A further difference fails the run, and so does a vanished accepted one. Nothing here is
+//! released.
 
 #![forbid(unsafe_code)]
 
@@ -40,7 +41,7 @@ use crate::images::Images;
 use crate::outcome::{Outcome, difference};
 use crate::side::Side;
 
-/// Things that are taken away from one case.
+/// Most parts removed from one case.
 const SHRINKS_MAX: usize = 40;
 
 #[derive(Debug, Parser)]
@@ -50,7 +51,7 @@ struct Args {
     /// The containerd to compare with. Its shim and its runc are beside it, or in PATH.
     #[arg(long, default_value = "containerd")]
     containerd: PathBuf,
-    /// Print what both saw of every case.
+    /// Print both outcomes of every case.
     #[arg(long)]
     verbose: bool,
     /// A file of cases to run in place of the table's.
@@ -65,7 +66,7 @@ struct Args {
     /// The first one's seed.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Cases whose area or name contains one of these; all without any.
+    /// Cases with one of these in their area or name; all without any.
     names: Vec<String>,
 }
 
@@ -98,7 +99,7 @@ impl Both {
 }
 
 impl Both {
-    /// The least case that still differs, by taking away one thing after the other.
+    /// The smallest case with a difference, by removing one part after the other.
     async fn shrink(&mut self, mut case: Case) -> Result<Case> {
         for _ in 0..SHRINKS_MAX {
             let Some(smaller) = self.first_that_differs(&case).await? else { break };
@@ -173,7 +174,7 @@ async fn compare(args: &Args) -> Result<bool> {
     Ok(report.close())
 }
 
-/// Mounts a tmpfs, on which containerd can have overlays: the node's own tree is one.
+/// Mounts a tmpfs, so containerd can have overlays there: the node's own tree is one.
 fn memory_disk(at: &Path) -> Result<()> {
     std::fs::create_dir(at)?;
     mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some("size=50%"))
@@ -237,7 +238,7 @@ impl Report {
         self.gone
             .iter()
             .for_each(|name| println!("parity: agrees again, remove it from accepted.toml: {name}"));
-        // The form in which all tests are counted.
+        // The counting form of all tests.
         let failed = self.differ.len() + self.gone.len();
         let word = if failed == 0 { "ok" } else { "FAILED" };
         println!("test result: {word}. {} passed; {failed} failed; 0 ignored", self.agree + accepted);

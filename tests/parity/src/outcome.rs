@@ -1,26 +1,26 @@
-//! What a client saw of a case on one runtime, and the comparison of two of them. Pure.
+//! A client's view of a case on one runtime, and the comparison of two of them. Pure.
 
-/// What a client saw.
+/// A client's view.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Outcome {
-    /// What is compared, a line for each thing.
+    /// The compared values, one line each.
     pub(crate) seen: Vec<String>,
-    /// The words of errors. Runtimes word them as they like, so that these are shown and not compared.
+    /// The texts of errors. Runtimes choose them freely, so they are shown and not compared.
     pub(crate) errors: Vec<String>,
 }
 
 impl Outcome {
-    /// Adds what is compared.
+    /// Adds a compared value.
     pub(crate) fn saw(&mut self, what: impl Into<String>) {
         self.seen.push(what.into());
     }
 
-    /// Adds a text, a line for each of its lines, each behind `what`.
+    /// Adds a text, a line for each of its lines, each after `what`.
     pub(crate) fn saw_text(&mut self, what: &str, text: &str) {
         self.seen.extend(text.lines().map(|line| format!("{what} | {line}")));
     }
 
-    /// Adds a refused call. Which of two calls makes the container is the runtime's own business.
+    /// Adds a refused call. A runtime may create the container in either of two calls.
     pub(crate) fn refused(&mut self, call: &str, error: &str) {
         let what = if matches!(call, "create" | "start") { "container" } else { call };
         self.saw(format!("{what}: refused"));
@@ -28,7 +28,8 @@ impl Outcome {
     }
 }
 
-/// Lines in which two outcomes differ: those of the first alone after `-`, those of the second alone after `+`. Empty where both are the same.
+/// Lines of difference between two outcomes: those only in the first after `-`, those only in the second
+/// after `+`. Empty if both are the same.
 pub(crate) fn difference(first: &Outcome, second: &Outcome) -> Vec<String> {
     if first.seen == second.seen {
         return Vec::new();

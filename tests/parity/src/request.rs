@@ -11,7 +11,7 @@ use crate::sources::Sources;
 
 const MIB: i64 = 1 << 20;
 
-/// What a kubelet masks unless the pod has `procMount: Unmasked`.
+/// Paths masked by a kubelet unless the pod has `procMount: Unmasked`.
 const MASKED: [&str; 11] = [
     "/proc/asound",
     "/proc/acpi",
@@ -25,7 +25,7 @@ const MASKED: [&str; 11] = [
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
-/// What a kubelet has read-only unless the pod has `procMount: Unmasked`.
+/// Paths read-only by a kubelet unless the pod has `procMount: Unmasked`.
 const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// The pod to ask for.
@@ -71,7 +71,7 @@ fn namespaces(pod: &Pod) -> v1::NamespaceOption {
 /// The container to ask for. `dir` is the run's own.
 ///
 /// # Errors
-/// When the case says what there is not.
+/// If the case names something missing.
 pub(crate) fn container(
     case: &Case,
     image: &str,

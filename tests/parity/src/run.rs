@@ -1,4 +1,4 @@
-//! Runs a case on one runtime, and says what a client saw.
+//! Runs a case on one runtime, and returns the client's view.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use crate::request;
 use crate::side::{RunningPod, Side};
 use crate::sources::Sources;
 
-/// Runs the case with its image, which the registry has.
+/// Runs the case with its image, already in the registry.
 ///
 /// # Errors
 /// When the case cannot be asked at all: an entry of a tree is none, or the disk is full.
@@ -76,14 +76,14 @@ async fn live(
     let _ = std::fs::remove_file(&log);
     outcome.saw_text("out", &log::stream(&text, "stdout"));
     outcome.saw_text("err", &log::stream(&text, "stderr"));
-    // Which mount points were made before the one that failed is nobody's business.
+    // Mount points made before the failing one do not matter.
     if ran {
         sources.found().into_iter().for_each(|line| outcome.saw(line));
     }
     Ok(())
 }
 
-/// What follows the container's creation, up to its end.
+/// The steps after the container's creation, up to its end.
 async fn started(side: &mut Side, case: &Case, id: &str, outcome: &mut Outcome) -> Result<(), Status> {
     side.start(id).await?;
     let lines = case.exec.iter().map(|line| vec!["sh".to_owned(), "-c".to_owned(), line.clone()]);

@@ -1,4 +1,4 @@
-//! Smaller cases than a case, for finding the least one that still differs. Pure.
+//! Smaller cases than a case, for finding the smallest one with a difference. Pure.
 
 use crate::case::{Case, Image, Limits, Pod, Security};
 

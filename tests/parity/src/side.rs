@@ -1,4 +1,5 @@
-//! One of the two runtimes, and the calls to it. Each call has a bound: a runtime that hangs has that as its answer.
+//! One of the two runtimes, and the calls to it. Each call has a timeout: if a runtime hangs, the timeout is
+//! its answer.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,9 +18,9 @@ use crate::request;
 
 /// Longest answer to a call. A software node is slow, and no call of a case takes a tenth of it.
 const CALL_LIMIT: Duration = Duration::from_secs(180);
-/// Longest life of a container that ends by itself.
+/// Longest life of a container ending by itself.
 const LIFE_LIMIT: Duration = Duration::from_secs(180);
-/// Containers after which the pod that cases share is replaced.
+/// After so many containers, the cases' shared pod is replaced.
 const CONTAINERS_PER_POD: u32 = 60;
 
 /// A runtime.
@@ -34,7 +35,7 @@ pub(crate) struct Side {
     shared: Option<(RunningPod, u32)>,
 }
 
-/// A pod that runs.
+/// A running pod.
 #[derive(Clone, Debug)]
 pub(crate) struct RunningPod {
     /// The pod's id.
@@ -51,7 +52,7 @@ async fn bounded<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> 
 }
 
 impl Side {
-    /// A runtime that is reached by this client, with logs and sources of mounts below `dir`.
+    /// The runtime of this client, with logs and sources of mounts below `dir`.
     pub(crate) fn new(name: &'static str, client: &Client, dir: &Path) -> Side {
         let channel = client.channel.clone();
         Side {
@@ -93,7 +94,7 @@ impl Side {
         Ok(RunningPod { id, config })
     }
 
-    /// The pod of the cases that need none of their own. A new one is made after some containers.
+    /// The pod of the cases without a need for their own. A new one is made after some containers.
     pub(crate) async fn shared_pod(&mut self) -> Result<RunningPod, Status> {
         if self.shared.as_ref().is_some_and(|(_, used)| *used == CONTAINERS_PER_POD) {
             self.end().await;
@@ -107,7 +108,8 @@ impl Side {
         Ok(pod)
     }
 
-    /// Removes the pod that cases share. The next one gets a new one: for after a case that may have left something in it.
+    /// Removes the cases' shared pod. The next case gets a new one: for use after a case with possible
+    /// leftovers in it.
     pub(crate) async fn end(&mut self) {
         if let Some((pod, _)) = self.shared.take() {
             self.remove_pod(&pod.id).await;

@@ -43,7 +43,7 @@ impl Sources {
         &self.paths
     }
 
-    /// What is in the sources now, a line for each entry. The node's own are left out.
+    /// The sources' present content, a line for each entry. The node's own entries are left out.
     pub(crate) fn found(&self) -> Vec<String> {
         let sources = self.paths.iter().zip(&self.made).enumerate().filter(|(_, (_, made))| **made);
         sources.flat_map(|(number, (path, _))| below(number, path)).collect()

@@ -1,4 +1,4 @@
-//! The cases of `cases/`, a file for each area. They are part of the program, so that it runs anywhere.
+//! The cases of `cases/`, a file for each area. They are part of the program, so it runs anywhere.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,7 +33,7 @@ struct File {
     case: Vec<Case>,
 }
 
-/// The cases of a file that is not of the table, to try them.
+/// The cases of a file outside the table, for trying them.
 ///
 /// # Errors
 /// When it cannot be read, or is not in the form of cases.

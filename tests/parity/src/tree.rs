@@ -4,7 +4,8 @@
 //! dir PATH MODE              file PATH MODE CONTENT     link PATH TARGET        hard PATH TARGET
 //! fifo PATH MODE             char PATH MODE MAJOR MINOR owner UID GID           without PATH
 //! ```
-//! `owner` counts for what follows. `without` removes a path of the layer below, `hard` is a hard link; both are for layers alone.
+//! `owner` applies to the following lines. `without` removes a path of the layer below, `hard` is a hard
+//! link; both are only for layers.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, lchown, symlink};
@@ -30,7 +31,7 @@ enum Entry {
 
 fn parse(line: &str) -> Result<Entry> {
     let (kind, rest) = line.split_once(' ').context("an entry has a kind and a path")?;
-    // A file's content is all that is left, spaces and all.
+    // A file's content is the rest of the line, including spaces.
     let words: Vec<&str> = rest.splitn(if kind == "file" { 3 } else { 4 }, ' ').collect();
     let path = words[0].trim_start_matches('/').to_owned();
     let octal = |word: &str| u32::from_str_radix(word, 8).with_context(|| format!("the mode {word:?}"));
@@ -76,10 +77,10 @@ fn add(layer: LayerBuilder, entry: Entry) -> LayerBuilder {
     }
 }
 
-/// Makes the entries below a directory that is there.
+/// Makes the entries below an existing directory.
 ///
 /// # Errors
-/// When a line is no entry, or one that only a layer has, or the directory cannot be written.
+/// If a line is no entry, or one only for layers, or the directory cannot be written.
 pub(crate) fn write(lines: &[String], below: &Path) -> Result<()> {
     let mut owner = None;
     for entry in parse_all(lines)? {

@@ -1,4 +1,4 @@
-//! An image that can be run: a static busybox, by default Debian's, and the files that programs look for.
+//! A runnable image: a static busybox, by default Debian's, and the files needed by programs.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,7 @@ users:x:100:
 nogroup:x:65534:
 ";
 
-/// Makes an image of the busybox that Debian's package installs, as [`busybox_image_of`] does.
+/// Makes an image of the busybox from Debian's package, like [`busybox_image_of`].
 ///
 /// # Errors
 /// If `/bin/busybox` (package `busybox-static`) is not there.
@@ -34,7 +34,7 @@ pub fn busybox_image() -> Result<(Vec<Layer>, Value)> {
     busybox_image_of(Path::new(BUSYBOX)).context("package busybox-static")
 }
 
-/// One layer with busybox under all its names (hard links, so that a mount over one does not hide the others), and
+/// One layer with busybox under all its names (hard links, so a mount over one does not hide the others), and
 /// the config to run its shell.
 ///
 /// # Errors

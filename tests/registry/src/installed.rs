@@ -1,4 +1,4 @@
-//! Layers of what Debian's packages have installed on this host: programs with the libraries that they are linked to.
+//! Layers of files installed by Debian's packages on this host: programs with their linked libraries.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -8,11 +8,11 @@ use anyhow::{Context, Result, ensure};
 
 use crate::layer::{Compression, Layer};
 
-/// One layer with these files, each under its own path, and with the libraries of those that are programs. A file that is a
-/// link on this host is what the link leads to.
+/// One layer with these files, each under its own path, and with the libraries of the programs among them. If
+/// a file is a link on this host, the layer has its target.
 ///
 /// # Errors
-/// A file that is not there, or that cannot be read.
+/// If a file is missing or unreadable.
 pub fn installed_layer(paths: &[&str]) -> Result<Layer> {
     let mut all: BTreeSet<String> = paths.iter().map(|path| (*path).to_owned()).collect();
     for path in paths {
@@ -29,7 +29,7 @@ pub fn installed_layer(paths: &[&str]) -> Result<Layer> {
     Ok(Layer::from_tar(&packed.stdout, Compression::None))
 }
 
-/// Paths of the libraries that a program is linked to, with the loader; none for another file.
+/// Paths of a program's linked libraries, with the loader; none for another file.
 fn libraries(path: &str) -> Result<Vec<String>> {
     let listed = Command::new("ldd").arg(path).output().context("running ldd")?;
     let text = String::from_utf8(listed.stdout)?;

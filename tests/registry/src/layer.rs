@@ -1,4 +1,4 @@
-//! Layers made from what a test says. Owns tar and compression; never a registry.
+//! Layers from a test's description. Owns tar and compression; never a registry.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::digest::digest_of;
 pub enum Compression {
     /// Plain tar.
     None,
-    /// gzip, which most images use.
+    /// gzip, as in most images.
     Gzip,
     /// zstd.
     Zstd,
@@ -41,7 +41,7 @@ impl Layer {
         }
     }
 
-    /// A layer of an archive that is there already, however broken.
+    /// A layer of an existing archive, however broken.
     pub fn from_tar(tar: &[u8], compression: Compression) -> Layer {
         let (bytes, suffix) = match compression {
             Compression::None => (tar.to_vec(), ""),
@@ -124,7 +124,8 @@ impl LayerBuilder {
         self.entry(EntryType::Symlink, path, 0o777, target.as_bytes(), None)
     }
 
-    /// A hard link to a path of this layer or one below. Archivers write the target's mode, and some unpackers set it.
+    /// A hard link to a path of this layer or one below. Archivers write the target's mode, and some
+    /// unpackers set it.
     pub fn hard_link(self, path: &str, mode: u32, target: &str) -> Self {
         self.entry(EntryType::Link, path, mode, target.as_bytes(), None)
     }
@@ -151,7 +152,7 @@ impl LayerBuilder {
         self.file(&format!("{parent}{slash}.wh.{name}"), 0o644, b"")
     }
 
-    /// Removes what the layers below have in a directory.
+    /// Removes the lower layers' entries of a directory.
     pub fn opaque(self, directory: &str) -> Self {
         self.file(&format!("{directory}/.wh..wh..opq"), 0o644, b"")
     }

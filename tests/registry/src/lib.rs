@@ -9,9 +9,9 @@
 //! let reference = registry.reference("demo/hello", "1");
 //! # Ok(()) }
 //! ```
-//! `registry.rs` runs Debian's `docker-registry`, `layer.rs` makes layers, `busybox.rs` makes an image that can be run, `installed.rs`
-//! layers of what is installed here, `random` images in the whole grammar of archives.
-//! Never part of what ships.
+//! `registry.rs` runs Debian's `docker-registry`, `layer.rs` makes layers, `busybox.rs` makes a runnable
+//! image, `installed.rs` layers of files installed here, `random` images in the whole grammar of archives.
+//! Never released.
 #![forbid(unsafe_code)]
 
 mod busybox;

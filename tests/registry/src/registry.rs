@@ -1,4 +1,5 @@
-//! Debian's `docker-registry` in a temporary directory, on a loopback port. Owns its process and pushing to it.
+//! Debian's `docker-registry` in a temporary directory, on a loopback port. Owns its process and pushing to
+//! it.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,7 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// User of a registry made by [`Registry::start_with_password`].
 pub const USERNAME: &str = "tester";
-/// That user's password.
+/// The user's password.
 pub const PASSWORD: &str = "secret";
 /// The password, as `htpasswd -B` writes it.
 const PASSWORD_HASH: &str = "$2b$04$PDiG8RxvY9a831NECHxpo.SjcP.72jvYRbwivYz5d28PNPsBw9S02";
@@ -38,7 +39,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Whether `docker-registry` is installed. Tests that need it say so and pass where it is not.
+    /// Returns true if `docker-registry` is installed. Otherwise tests with a need for it print this and
+    /// pass.
     pub fn is_installed() -> bool {
         let installed = Path::new(BINARY).exists();
         if !installed {
@@ -47,7 +49,7 @@ impl Registry {
         installed
     }
 
-    /// Starts a registry that serves everybody, on a free port.
+    /// Starts a registry without authentication, on a free port.
     pub fn start() -> Result<Registry> {
         Self::launch(None, &RegistryAuth::Anonymous)
     }
@@ -57,7 +59,7 @@ impl Registry {
         Self::launch(Some(port), &RegistryAuth::Anonymous)
     }
 
-    /// Starts a registry that wants [`USERNAME`] and [`PASSWORD`].
+    /// Starts a registry with authentication by [`USERNAME`] and [`PASSWORD`].
     pub fn start_with_password() -> Result<Registry> {
         Self::launch(None, &RegistryAuth::Basic(USERNAME.to_owned(), PASSWORD.to_owned()))
     }
@@ -114,8 +116,8 @@ impl Registry {
         format!("{}/{name}@{digest}", self.addr)
     }
 
-    /// Pushes an image. `config` is the section that says how to run it (`{"Cmd": ["sh"], "Env": […]}`).
-    /// Gives the manifest's digest.
+    /// Pushes an image. `config` is the section for running it (`{"Cmd": ["sh"], "Env": […]}`). Returns the
+    /// manifest's digest.
     pub async fn push_image(
         &self,
         name: &str,
@@ -159,7 +161,7 @@ impl Registry {
         self.push_manifest(name, tag, &manifest).await
     }
 
-    /// Pushes an index of manifests that are there: (architecture, digest, size).
+    /// Pushes an index of existing manifests: (architecture, digest, size).
     pub async fn push_index(&self, name: &str, tag: &str, entries: &[(&str, &str)]) -> Result<String> {
         let mut manifests = Vec::new();
         for (architecture, digest) in entries {
@@ -175,7 +177,7 @@ impl Registry {
         self.push_manifest(name, tag, &index).await
     }
 
-    /// Pushes a manifest or index; its media type says which. Gives its digest.
+    /// Pushes a manifest or index, according to its media type. Returns its digest.
     pub async fn push_manifest(&self, name: &str, tag: &str, manifest: &Value) -> Result<String> {
         let bytes = serde_json::to_vec(manifest)?;
         let digest = digest_of(&bytes);
@@ -209,7 +211,7 @@ impl Registry {
         client
     }
 
-    /// The file in which the registry keeps a blob or manifest: tests damage it.
+    /// The registry's file of a blob or manifest: tests damage it.
     pub fn blob_path(&self, digest: &str) -> PathBuf {
         let hex = digest.trim_start_matches("sha256:");
         let blobs = self.storage.path().join("data/docker/registry/v2/blobs/sha256");
@@ -219,7 +221,7 @@ impl Registry {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        // Both fail only if the process is gone, which is what is wanted.
+        // Both fail only if the process is gone, and this is the aim.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

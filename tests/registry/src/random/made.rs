@@ -1,5 +1,5 @@
-//! Layers of a random image, with what they make of the model: entries of every kind, whiteouts anywhere in the archive, and paths
-//! that are spelt in every way that means the same.
+//! Layers of a random image, with their effects on the model: entries of every kind, whiteouts anywhere in
+//! the archive, and paths in every equivalent spelling.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -11,7 +11,7 @@ use crate::{Layer, digest_of};
 
 const LAYERS_MAX: usize = 6;
 const ENTRIES_MAX: usize = 40;
-/// Longest path, so that no spelling of it is beyond PATH_MAX.
+/// Longest path, so no spelling of it is beyond PATH_MAX.
 const PATH_BYTES_MAX: usize = 1500;
 
 const MEDIA_TYPES: [&str; 3] = [
@@ -20,7 +20,7 @@ const MEDIA_TYPES: [&str; 3] = [
     "application/vnd.oci.image.layer.v1.tar+zstd",
 ];
 
-/// The layers of an image, and what is in it.
+/// The layers of an image, and its content.
 pub fn image(seed: u64) -> (Vec<Layer>, Model) {
     let mut dice = Dice::new(seed);
     let mut model = Model::new();
@@ -28,12 +28,12 @@ pub fn image(seed: u64) -> (Vec<Layer>, Model) {
     (layers, model)
 }
 
-/// A layer that is being made up.
+/// A layer in progress.
 struct Making<'a> {
     model: &'a mut Model,
     dice: &'a mut Dice,
     entries: Vec<Entry>,
-    /// Paths of the layers below that this layer's archive still speaks of: nothing takes their place.
+    /// Paths of the layers below still named by this layer's archive: nothing replaces them.
     needed: Vec<Path>,
     /// Links of this layer to directories, with those directories.
     ways: Vec<(Path, Path)>,
@@ -61,7 +61,7 @@ impl Making<'_> {
         packed(&plain, making.dice)
     }
 
-    /// Removes some of what is below, and returns the entries that say so.
+    /// Removes some of the lower content, and returns the whiteouts for it.
     fn whiteouts(&mut self) -> Vec<Entry> {
         let mut entries = Vec::new();
         for _ in 0..self.dice.below(5) {
@@ -126,7 +126,7 @@ impl Making<'_> {
         self.entries.push(Entry { path: spelt, ..entry });
     }
 
-    /// A path that an entry may have, and a way to write it.
+    /// A possible path of an entry, and a spelling of it.
     fn place(&mut self) -> Option<(Path, Vec<u8>)> {
         let old = self.model.paths(|_| true);
         if self.dice.once_in(5)
@@ -153,7 +153,7 @@ impl Making<'_> {
         directories.push(Vec::new());
         let mut parent = self.pick(&directories)?;
         if self.dice.once_in(8) {
-            // A directory that nothing names but this.
+            // A directory without an entry of its own.
             parent.push(format!("implied-{}-{}", self.entries.len(), self.dice.below(1000)).into_bytes());
         }
         let path = [parent.clone(), vec![name.clone()]].concat();
@@ -208,7 +208,7 @@ impl Making<'_> {
         true
     }
 
-    /// A node, and the entry that makes it.
+    /// A node, and its entry.
     fn node(&mut self, is_directory: bool) -> (Node, Entry) {
         let dice = &mut *self.dice;
         let (kind, byte) = match if is_directory { 0 } else { dice.below(12) } {
@@ -336,7 +336,7 @@ fn packed(plain: &[u8], dice: &mut Dice) -> Layer {
         // In two members.
         2 => [gzip(&plain[..cut]), gzip(&plain[cut..])].concat(),
         3 => zstd::encode_all(plain, 1).unwrap(),
-        // A frame that is skipped, and two others.
+        // A skippable frame, and two others.
         _ => [
             b"\x53\x2a\x4d\x18\x01\x00\x00\x00\x09".to_vec(),
             zstd::encode_all(&plain[..cut], 1).unwrap(),

@@ -1,5 +1,5 @@
-//! Random images, in the whole grammar of what builders write, and what each must look like. Owns the dice; archives are
-//! written by `tar.rs`, and layers made up by `made.rs`.
+//! Random images, in the whole grammar of builders' output, and the expected content of each. Owns the dice;
+//! archives are written by `tar.rs`, and layers made up by `made.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ mod tar;
 pub use made::image;
 pub use model::{Kind, Model, Node, Path};
 
-/// Numbers that follow from a seed (SplitMix64, Steele and others, 2014): the same everywhere.
+/// Numbers from a seed (SplitMix64, Steele and others, 2014): the same everywhere.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -34,7 +34,7 @@ impl Dice {
         (self.next() % end as u64) as usize
     }
 
-    /// Whether something comes true that does once in so many times.
+    /// Returns true once in so many times on average.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

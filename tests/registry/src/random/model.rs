@@ -1,4 +1,4 @@
-//! The model of an image: every path, with the node that it names.
+//! The model of an image: every path, with its node.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub enum Kind {
     Fifo,
 }
 
-/// A node, which may have several names.
+/// A node, possibly with several names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Node {
     /// The kind.
@@ -38,7 +38,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A directory that an archive has not named, but something in it.
+    /// A directory without an entry in the archive, but with entries below it.
     pub(crate) fn implied() -> Node {
         Node { kind: Kind::Directory, mode: 0o755, owner: (0, 0), mtime: (0, 0), xattrs: BTreeMap::new() }
     }
@@ -57,7 +57,7 @@ pub type Path = Vec<Vec<u8>>;
 pub struct Model {
     /// The root.
     pub root: Node,
-    /// The number of the node that each path names.
+    /// The number of each path's node.
     pub names: BTreeMap<Path, usize>,
     /// The nodes.
     pub nodes: Vec<Node>,
@@ -72,12 +72,12 @@ impl Model {
         if path.is_empty() { Some(&self.root) } else { self.names.get(path).map(|at| &self.nodes[*at]) }
     }
 
-    /// All paths of nodes of which `is` holds.
+    /// All paths of nodes satisfying `is`.
     pub(crate) fn paths(&self, is: impl Fn(&Node) -> bool) -> Vec<Path> {
         self.names.iter().filter(|(_, at)| is(&self.nodes[**at])).map(|(path, _)| path.clone()).collect()
     }
 
-    /// Removes what is below a path.
+    /// Removes everything below a path.
     pub(crate) fn clear(&mut self, path: &[Vec<u8>]) {
         self.names.retain(|other, _| !(other.len() > path.len() && other.starts_with(path)));
     }
@@ -87,7 +87,7 @@ impl Model {
         self.names.remove(path);
     }
 
-    /// Puts a new node at a path. A directory over a directory keeps what is in it.
+    /// Puts a new node at a path. A directory over a directory keeps its content.
     pub(crate) fn put(&mut self, path: &[Vec<u8>], node: Node) {
         // The root is the runtime's own.
         if path.is_empty() {

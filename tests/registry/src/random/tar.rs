@@ -1,5 +1,5 @@
-//! Archives as different builders write them: names in their many forms, numbers, sparse files, and entries that only some
-//! systems know.
+//! Archives of different builders: names in their many forms, numbers, sparse files, and entries for only
+//! some systems.
 
 use super::Dice;
 
@@ -21,7 +21,7 @@ pub(crate) struct Entry {
     pub(crate) content: Vec<u8>,
 }
 
-/// A tar archive that grows.
+/// A growing tar archive.
 pub(crate) struct Tar {
     pub(crate) bytes: Vec<u8>,
 }
@@ -42,7 +42,7 @@ fn octal(field: &mut [u8], number: u64) {
     field[..text.len()].copy_from_slice(text.as_bytes());
 }
 
-/// The form of GNU tar for numbers that are too large.
+/// The form of GNU tar for too large numbers.
 fn binary(field: &mut [u8], number: u64) {
     field.fill(0);
     let from = field.len() - 8;
@@ -75,7 +75,7 @@ impl Tar {
         self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK), 0);
     }
 
-    /// An entry that says something of the next one, or of all.
+    /// An entry about the next one, or about all.
     fn note(&mut self, kind: u8, content: &[u8]) {
         let mut block = header(kind, true);
         let name = b"././@LongLink";
@@ -85,7 +85,7 @@ impl Tar {
         self.push(block, content);
     }
 
-    /// Something that no image has.
+    /// An entry found in no image.
     pub(crate) fn of_other_systems(&mut self, dice: &mut Dice) {
         match dice.below(4) {
             0 => self.note(b'g', &record(b"comment", b"of all entries")),
@@ -199,7 +199,7 @@ impl Tar {
         }
     }
 
-    /// Writes what is known so far as an extended header.
+    /// Writes the known fields as an extended header.
     fn extended(&mut self, records: &[u8], kind: u8) {
         if !records.is_empty() {
             self.note(kind, records);
@@ -302,7 +302,7 @@ impl Tar {
     }
 }
 
-/// Runs of zeros in a file of which each is 1 KiB at least: begin and end.
+/// Runs of zeros in a file, each of at least 1 KiB: begin and end.
 fn holes(content: &[u8]) -> Vec<(usize, usize)> {
     let (mut found, mut begin) = (Vec::new(), None);
     for (at, byte) in content.iter().chain(&[1]).enumerate() {
@@ -320,7 +320,8 @@ fn holes(content: &[u8]) -> Vec<(usize, usize)> {
     found
 }
 
-/// The pieces between the holes, as offset and length; GNU tar ends a map with an empty piece at the file's end.
+/// The pieces between the holes, as offset and length; GNU tar ends a map with an empty piece at the file's
+/// end.
 fn pieces(content: &[u8], holes: &[(usize, usize)]) -> Vec<(usize, usize)> {
     let (mut pieces, mut at) = (Vec::new(), 0);
     for (from, to) in holes {
