@@ -1,11 +1,14 @@
-"""The QEMU that software nodes run in: a copy of the installed one, in which an interrupt that KVM injects is delivered once.
+"""The software nodes' QEMU: a patched copy of the installed one. It delivers an interrupt injected by KVM
+only once.
 
-QEMU's VMRUN notes the vector of an injected interrupt as the CPU's pending exception, delivers the interrupt by itself, and leaves the
-note there (`helper_vmrun` in target/i386/tcg/sysemu/svm_helper.c, SVM_EVTINJ_TYPE_INTR). The guest's next exit drops it. Where QEMU
-leaves the guest's code before that, as where a slice of -icount ends, it delivers the vector again as an exception, though the guest
-has interrupts off by then: a handler that is entered twice waits for good for the lock that it holds itself.
+QEMU's VMRUN notes the vector of an injected interrupt as the CPU's pending exception, delivers the interrupt
+by itself, and leaves the note there (`helper_vmrun` in target/i386/tcg/sysemu/svm_helper.c,
+SVM_EVTINJ_TYPE_INTR). The guest's next exit drops it. If QEMU leaves the guest's code before that, for
+example at the end of a slice of -icount, it delivers the vector again as an exception, though the guest has
+interrupts off by then. The handler is then entered twice, and waits forever for its own lock.
 
-The copy does not make the note. The place is found by its code; a QEMU that has it not, or more than once, is used as it is.
+The copy does not make the note. The place is found by its code; if a QEMU does not have it, or has it more
+than once, it is used unpatched.
 """
 
 import hashlib
@@ -19,12 +22,13 @@ from failure import NodeError
 from system import HERE, cache_root
 
 NAME = "qemu-system-x86_64"
-# mov %r13d,error_code; mov %esi,exception_index; movl $0,exception_is_int; movq $-1,exception_next_eip: all of a CPU at %rbx.
+# mov %r13d,error_code; mov %esi,exception_index; movl $0,exception_is_int; movq $-1,exception_next_eip: all
+# of a CPU at %rbx.
 NOTE = re.compile(
     rb"(?P<before>\x44\x89\xab..\x00\x00)\x89\xb3..\xff\xff(?P<after>\xc7\x83..\x00\x00\x00\x00\x00\x00\x48\xc7\x83..\x00\x00\xff\xff\xff\xff)",
     re.DOTALL,
 )
-# An instruction of six bytes that does nothing.
+# A six-byte instruction without effect.
 NOTHING = b"\x66\x0f\x1f\x44\x00\x00"
 
 
@@ -41,7 +45,7 @@ def path():
         raise NodeError(f"{NAME} not found; run tests/node/install as root")
     code = pathlib.Path(installed).read_bytes()
     key = hashlib.sha256(code + (HERE / "emulator.py").read_bytes()).hexdigest()[:16]
-    # QEMU looks for its modules and firmware beside the folder that it lies in.
+    # QEMU looks for its modules and firmware beside its own folder.
     prefix = cache_root() / "node" / f"qemu-{key}"
     program = prefix / "bin" / NAME
     if program.exists():

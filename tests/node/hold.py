@@ -1,10 +1,10 @@
 """Keeps two idle VMs and a traffic-control hook in the node for as long as it runs.
 
-KVM and the network stack patch their own code when the first or last user of a feature comes or goes: a vCPU with a disabled
-local APIC, one without any, the first VM, the first ingress hook (static keys, kernel's jump_label). QEMU's TCG can run a stale
-translation of such a place on another CPU, and the node's kernel dies of the breakpoint that was there for a moment. What is held
-here is always in use, so none of these places is patched while commands run; while it is taken, the node has one processor. Real
-hardware needs none of this.
+KVM and the network stack patch their own code when the first or last user of a feature comes or goes: a vCPU
+with a disabled local APIC, one without any, the first VM, the first ingress hook (static keys, kernel's
+jump_label). QEMU's TCG can run a stale translation of such a place on another CPU. The node's kernel then
+dies of the short-lived breakpoint there. This program keeps these features in use, so none of these places is
+patched while commands run. The node has one processor until then. Real hardware needs none of this.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ KVM_CREATE_IRQCHIP = 0xAE60
 
 
 def hold_vm(kvm, irqchip):
-    """A VM with one vCPU that never runs: its APIC stays as reset leaves it, disabled by software."""
+    """A VM with one vCPU, never run: its APIC stays in its reset state, disabled by software."""
     vm = fcntl.ioctl(kvm, KVM_CREATE_VM, 0)
     if irqchip:
         fcntl.ioctl(vm, KVM_CREATE_IRQCHIP, 0)
@@ -26,7 +26,7 @@ def hold_vm(kvm, irqchip):
 
 
 def hold_hooks():
-    """A link that is never up, with hooks for packets on their way in and out."""
+    """A link always down, with hooks for incoming and outgoing packets."""
     for command in (
         ["ip", "link", "add", "held", "type", "dummy"],
         ["tc", "qdisc", "add", "dev", "held", "clsact"],

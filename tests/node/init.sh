@@ -1,10 +1,12 @@
 #!/bin/busybox sh
-# PID 1 of the software node. Twice: first from the initramfs, to build the root file system; then, as `init.sh node`, on it, to set
-# the node up, run the command and tell its status. It must never need a tool of the file tree: what it uses is busybox.
+# PID 1 of the software node. Twice: first from the initramfs, to build the root file system; then, as
+# `init.sh node`, on it, to set the node up, run the command and report its status. It must never need a tool
+# of the file tree: it only uses busybox.
 #
 #   kernel ── root: 9p of the host's / (read-only) + tmpfs overlay ── node: mounts, modules, command ── token on every port
 #
-# Ports (virtio-serial, by name): control, out, err. The launcher reads each up to a token, so that all output is seen to have arrived.
+# Ports (virtio-serial, by name): control, out, err. The launcher reads each up to a token, to be sure of all
+# output.
 set -u
 bb=/bin/busybox
 [ "${1:-}" = node ] && bb=/run/node/busybox
@@ -31,7 +33,8 @@ root() {
     load /modules boot
     $bb mount -t tmpfs -o "size=$UPPER_SIZE,mode=755" upper /root || fail "no tmpfs"
     $bb mkdir -p /root/lower /root/upper /root/work /merged
-    # The tree below is read-only and not expected to change: keep all that was read. Extended attributes would cost a round trip each.
+    # The tree below is read-only and not expected to change: cache all reads. Extended attributes would cost
+    # a round trip each.
     $bb mount -t 9p -o "trans=virtio,version=9p2000.L,msize=$MSIZE,cache=loose,ro,noxattr,access=any" tree /root/lower ||
         fail "cannot mount the host's file tree"
     $bb mount -t overlay -o lowerdir=/root/lower,upperdir=/root/upper,workdir=/root/work tree /merged || fail "no overlay"
@@ -68,7 +71,7 @@ mounts() {
     for link in fd:/proc/self/fd stdin:/proc/self/fd/0 stdout:/proc/self/fd/1 stderr:/proc/self/fd/2; do
         [ -e "/dev/${link%%:*}" ] || $bb ln -s "${link#*:}" "/dev/${link%%:*}"
     done
-    # Modules that something asks for later come from the cache, by the tree's own modprobe.
+    # Modules requested later come from the cache, by the tree's own modprobe.
     version=$($bb uname -r)
     $bb mkdir -p "/lib/modules/$version"
     $bb mount --bind "$MODULES/lib/modules/$version" "/lib/modules/$version" 2>/dev/null
@@ -84,7 +87,7 @@ network() {
     echo 1 >/proc/sys/net/ipv4/ip_forward
     echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
     $bb hostname node
-    # Programs that look up the node's own name, as sudo does, find it.
+    # Programs such as sudo can resolve the node's own name.
     echo "127.0.1.1 node" >>/etc/hosts
 }
 
@@ -99,7 +102,8 @@ hold() {
     [ -s /run/node/held ] || echo "node init: hold.py does not answer" >/dev/console
 }
 
-# The node begins with one processor: what loading modules and hold.py patch in the kernel, no other runs meanwhile.
+# The node begins with one processor: loading modules and hold.py patch the kernel's code, and no other
+# processor runs it meanwhile.
 processors() {
     for place in /sys/devices/system/cpu/cpu[1-9]*/online; do
         [ ! -e "$place" ] || echo 1 >"$place" || fail "no second processor"
@@ -120,7 +124,7 @@ pump() {
     $bb cat "/run/node/$1" >"$(port "$1")" &
 }
 
-# Tells the launcher, by what costs few instructions, that this node has not stopped: nobody writes to what is read.
+# Reports to the launcher, with few instructions, that this node is alive: nothing writes to the file.
 alive() {
     $bb mkfifo /run/node/never
     while ! read -r -t 1 _; do echo alive >&6; done <>/run/node/never
@@ -143,7 +147,7 @@ node() {
         exec 5>/run/node/err
     fi
     exec 6<>"$(port control)"
-    # What the launcher says is only meant to interrupt.
+    # Input from the launcher is only meant to interrupt.
     $bb cat <&6 >/dev/null &
     echo started >&6
     alive &
@@ -154,7 +158,8 @@ node() {
     $bb sync
     $bb kill $alive
     wait $alive
-    # Behind the last byte that the command wrote, in the same pipes: whatever it left running in the background does not hold us up.
+    # After the command's last byte, in the same pipes: its remaining background processes do not delay the
+    # end.
     printf %s "$TOKEN" >&4
     [ "$MERGED" = 1 ] || printf %s "$TOKEN" >&5
     echo "exit $status" >&6

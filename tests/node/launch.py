@@ -1,6 +1,8 @@
-"""Starts the software node, carries the command's output and exit status out of it, and ends it. One process, no threads.
+"""Starts the software node, carries the command's output and exit status out of it, and ends it. One process,
+no threads.
 
-The node has no network device: it can reach nothing but itself. Every way out is a virtio-serial port on a socket pair."""
+The node has no network device: it can reach nothing but itself. Every way out is a virtio-serial port on a
+socket pair."""
 
 import ctypes
 import os
@@ -19,20 +21,21 @@ import request
 from failure import NODE_FAILED, NodeError
 
 MEMORY_MIB = int(os.environ.get("PODVISOR_NODE_MEMORY", "6144"))
-# With two, TCG does not keep the order of memory that nested KVM relies on: nodes and guests die now and then.
+# With two, TCG does not keep nested KVM's memory order: nodes and guests die now and then.
 PROCESSORS = int(os.environ.get("PODVISOR_NODE_CPUS", "1"))
-# A start takes six seconds on idle processors; a machine that needs more than this is too slow to test on.
+# A start takes six seconds on idle processors; a host slower than this limit is too slow for tests.
 START_LIMIT_SECONDS = int(os.environ.get("PODVISOR_NODE_START_LIMIT", "240"))
-# QEMU's TCG forgets now and then that an interrupt is pending: where a nested guest's run ends, the CPU changes its set of requests
-# without the lock under which devices add theirs. A lost request of the timer is the last, for only the timer's handler asks for the
-# next: the node then has no time any more. Whatever interrupts next brings it back, so a silent node is interrupted from here.
+# QEMU's TCG forgets a pending interrupt now and then: at the end of a nested guest's run, the CPU changes its
+# set of requests without the devices' lock. If the timer's request is lost, no other follows, because only
+# the timer's handler asks for the next: time stands still in the node. Any other interrupt repairs it, so the
+# launcher interrupts a silent node.
 NUDGE_SECONDS = 10
-# A node says that it lives once a second of its own clock, which on a busy machine may be a minute here. One that says nothing for
-# as long as this is not slow.
+# A node reports once a second of its own clock. On a busy host, this may be a minute here. A node silent for
+# longer than this limit is dead, not slow.
 SILENCE_LIMIT_SECONDS = int(os.environ.get("PODVISOR_NODE_SILENCE_LIMIT", "300"))
 MSIZE = 512 * 1024
 CONSOLE_LINES = 40
-# What init.sh says on the control port, again and again.
+# The repeated message of init.sh on the control port.
 ALIVE = b"alive\n"
 
 
@@ -45,7 +48,7 @@ class Interrupted(Exception):
 
 
 class Output:
-    """Copies a port to a descriptor up to the token that ends it."""
+    """Copies a port to a descriptor up to its final token."""
 
     def __init__(self, port, descriptor, token):
         self.port = port
@@ -62,7 +65,7 @@ class Output:
             self.held = b""
             self.ended = True
             return
-        # A token may be split between two reads: keep what could be its beginning.
+        # A token may be split between two reads: keep its possible beginning.
         keep = next((n for n in range(min(len(self.held), len(self.token) - 1), 0, -1) if self.token.startswith(self.held[-n:])), 0)
         self._write(self.held[: len(self.held) - keep])
         self.held = self.held[len(self.held) - keep :]
@@ -118,7 +121,7 @@ def _catch_signals():
 
 
 def _die_with_parent():
-    """In the child: QEMU must not outlive a launcher that is killed. PR_SET_PDEATHSIG is 1."""
+    """In the child: QEMU must not outlive a killed launcher. PR_SET_PDEATHSIG is 1."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
@@ -159,7 +162,7 @@ def _write_initramfs(path, node, command, icount, token, merged, shared):
     environment["PODVISOR_NODE"] = "software"
     environment["PODVISOR_NODE_ICOUNT"] = str(int(icount))
     script = request.script(command, os.getcwd(), environment)
-    # The kernel unpacks archives that follow one another, the later over the earlier.
+    # The kernel unpacks successive archives, the later over the earlier.
     path.write_bytes(node.initramfs.read_bytes() + request.archive({"settings": settings, "command": script}))
 
 
@@ -172,8 +175,8 @@ def _qemu(node, scratch, ends, shared, icount):
         " 8250.nr_uarts=1 pci=lastbus=0 maxcpus=1"
     )
     argv = [str(emulator.path()), "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-M", "q35,usb=off,vmport=off,smbus=off,sata=off,hpet=off"]
-    # TCG's cmpxchg16b leaves other flags than ZF wrong now and then (RAX's own bits, seen in a guest's kernel, which panicked):
-    # kernels that are not told of it do without.
+    # TCG's cmpxchg16b sometimes leaves flags other than ZF wrong (RAX's own bits, seen in a guest's kernel
+    # panic): kernels do not use it if the CPU does not announce it.
     argv += ["-bios", "qboot.rom", "-cpu", "EPYC,+svm,+x2apic,-cx16", "-m", str(MEMORY_MIB)]
     if icount:
         argv += ["-accel", "tcg,thread=single,tb-size=1024", "-icount", "shift=1,sleep=off", "-smp", "1"]
@@ -186,7 +189,7 @@ def _qemu(node, scratch, ends, shared, icount):
         argv += _share("out", shared, writable=True)
     disk = os.environ.get("PODVISOR_NODE_DISK")
     if disk:
-        # What the node has written is in this machine's memory when the node ends, which is all that it outlives.
+        # The node's writes are in this host's memory when the node ends. They only need to outlive the node.
         argv += ["-drive", f"if=none,id=disk,format=raw,cache=unsafe,discard=unmap,file={disk.replace(',', ',,')}"]
         argv += ["-device", "virtio-blk-pci,drive=disk,serial=podvisor"]
     argv += ["-device", "virtio-rng-pci", "-device", "virtio-serial-pci,max_ports=8"]
@@ -196,7 +199,8 @@ def _qemu(node, scratch, ends, shared, icount):
 
 
 def _share(tag, path, writable):
-    # `remap` keeps inode numbers apart where the tree crosses file systems; `none` does as passthrough, but lets a non-root user share.
+    # `remap` keeps inode numbers apart where the tree crosses file systems; `none` does as passthrough, but
+    # lets a non-root user share.
     options = "" if writable else ",readonly=on"
     escaped = path.replace(",", ",,")
     return ["-fsdev", f"local,id={tag},path={escaped},security_model=none,multidevs=remap{options}",
@@ -235,7 +239,7 @@ def _attend(qemu, ports, token, begun, console):
 
 
 def _nudge(control):
-    """Interrupts the node. One that does not read what it was sent before has been interrupted."""
+    """Interrupts the node. If earlier input is still unread, it has already been interrupted."""
     try:
         control.send(b"\n", socket.MSG_DONTWAIT)
     except (BlockingIOError, BrokenPipeError, ConnectionResetError):

@@ -1,5 +1,5 @@
-"""Whether this machine's /dev/kvm runs a Linux guest. Found out by running one: a device that opens and even creates a VM may
-still fail on the first instructions of a kernel. The answer is kept for this boot of the machine."""
+"""Checks if this host's /dev/kvm runs a Linux guest, by running one: a device may open and even create a VM,
+and still fail on the first instructions of a kernel. The answer is kept for this boot of the host."""
 
 import os
 import pathlib
@@ -9,7 +9,7 @@ import tempfile
 
 import request
 
-# A guest that works needs about two seconds; a broken one may hang.
+# A working guest needs about two seconds; a broken one may hang.
 LIMIT_SECONDS = 20
 
 
@@ -34,7 +34,7 @@ def _sudo_works():
 
 
 def _guest_says_hello(node):
-    """Boots the node's own kernel on KVM, up to a program that powers off and speaks on the serial line."""
+    """Boots the node's own kernel on KVM, up to a program with a message on the serial line and a power-off."""
     word = "kvm-runs-linux"
     with tempfile.TemporaryDirectory(prefix="podvisor-probe-") as scratch:
         initramfs = pathlib.Path(scratch) / "initramfs"

@@ -1,11 +1,13 @@
-"""What a run asks of the node: the command, its directory and its variables, as a cpio archive that the kernel unpacks over the
-initramfs. Nothing else of the caller's environment goes in, so that a run does not depend on it."""
+"""A run's request to the node: the command, its directory and its variables, as a cpio archive for the kernel
+to unpack over the initramfs. Nothing else of the caller's environment goes in, so a run does not depend on
+it."""
 
 import shlex
 
-# Whole names; what a build or test needs to find its tools.
+# Whole names, for builds and tests to find their tools.
 NAMES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "CI", "TMPDIR", "SOURCE_DATE_EPOCH")
-# Names that begin so. MAKEFLAGS is left out on purpose: it names a jobserver's descriptors, which do not exist in the node.
+# Prefixes of names. MAKEFLAGS is left out on purpose: it names a jobserver's descriptors, missing in the
+# node.
 PREFIXES = ("CARGO_", "PODVISOR_", "RUST_", "RUSTUP_")
 # A registry token has no use where there is no network.
 SECRET_SUFFIXES = ("_TOKEN", "_CREDENTIAL_PROVIDER")
@@ -26,7 +28,7 @@ def settings(pairs):
 
 
 def script(command, directory, environment):
-    """A shell script that becomes the command."""
+    """A shell script, becoming the command."""
     variables = " ".join(shlex.quote(f"{name}={value}") for name, value in sorted(environment.items()))
     words = " ".join(shlex.quote(word) for word in command)
     # `exec env` reports 126 and 127 as a shell does, and leaves no shell between the init and the command.
@@ -34,7 +36,8 @@ def script(command, directory, environment):
 
 
 def archive(files):
-    """A `newc` cpio of the directory /request with the given files. Linux: Documentation/driver-api/early-userspace/buffer-format.rst"""
+    """A `newc` cpio of the directory /request with the given files. Linux:
+    Documentation/driver-api/early-userspace/buffer-format.rst"""
     parts = [_entry(1, "request", 0o040700, b"")]
     parts += [_entry(number, f"request/{name}", 0o100600, text.encode()) for number, (name, text) in enumerate(files.items(), 2)]
     parts.append(_entry(0, "TRAILER!!!", 0, b""))

@@ -1,5 +1,6 @@
-"""What the software node boots: Debian's stock kernel, its modules and a small initramfs, made once and kept outside the checkout
-in ${PODVISOR_CACHE:-~/.cache/podvisor}/node/<hash of what it is made from>. Nothing is installed on the system."""
+"""The software node's boot files: Debian's stock kernel, its modules and a small initramfs, made once and
+kept outside the checkout in ${PODVISOR_CACHE:-~/.cache/podvisor}/node/<hash of their sources>. Nothing is
+installed on the system."""
 
 import contextlib
 import fcntl
@@ -14,20 +15,21 @@ import tempfile
 
 from failure import NodeError
 
-# 6.12 rather than Debian 12's own 6.1: virtio-pci, virtio-console and FUSE are built in, and it is the line the guest runs.
+# 6.12 rather than Debian 12's own 6.1: virtio-pci, virtio-console and FUSE are built in, and it is the line
+# the guest runs.
 PACKAGE = os.environ.get("PODVISOR_NODE_KERNEL", "linux-image-6.12.117+deb12-amd64")
 HERE = pathlib.Path(os.path.realpath(__file__)).parent
 TOOLS = ("qemu-system-x86_64", "dpkg", "apt-get", "depmod", "zstd", "xz", "cpio", "busybox")
 
-# Modules kept, as folders of lib/modules/*/kernel; what else a kernel has is for hardware that the node lacks.
-# (kvm_amd has symbols of ccp, AMD's secure processor.)
+# Modules kept, as folders of lib/modules/*/kernel; the others are for hardware missing in the node. (kvm_amd
+# has symbols of ccp, AMD's secure processor.)
 FOLDERS = ("arch", "block", "crypto", "fs", "lib", "mm", "net", "virt", "drivers/block", "drivers/char", "drivers/dax", "drivers/md")
 FOLDERS += ("drivers/nvdimm", "drivers/ptp", "drivers/vhost", "drivers/virtio", "drivers/vdpa", "drivers/net", "drivers/crypto/ccp")
 DROPPED = ("drivers/net/ethernet", "drivers/net/wireless", "drivers/net/usb", "drivers/net/can", "drivers/net/phy", "drivers/net/dsa")
 DROPPED += ("drivers/net/wwan", "drivers/net/fddi", "drivers/net/arcnet", "drivers/net/hamradio", "drivers/net/pcs")
 
-# Loaded before the command starts. The first line is what the root file system needs. crc32c is named since libcrc32c asks for it by
-# its algorithm, which no list of dependencies shows.
+# Loaded before the command starts. The first line is for the root file system. crc32c is named because
+# libcrc32c requests it by its algorithm, invisible in any list of dependencies.
 BOOT_MODULES = "9p 9pnet_virtio overlay virtio_rng"
 NODE_MODULES = (
     "crc32c_generic crc32c_intel kvm_amd tun veth bridge br_netfilter loop ext4 erofs vhost_net vhost_vsock "
@@ -48,12 +50,13 @@ class Node:
 
 
 def cache_root():
-    """The folder that all of Podvisor's caches share."""
+    """The shared folder of all of Podvisor's caches."""
     return pathlib.Path(os.environ.get("PODVISOR_CACHE") or pathlib.Path.home() / ".cache/podvisor")
 
 
 def prepare():
-    """The node's kernel and initramfs, made if this content was never made before. Safe when several runs start at once."""
+    """The node's kernel and initramfs, made if this content was never made before. Safe when several runs
+    start at once."""
     key = hashlib.sha256(PACKAGE.encode())
     for name in ("system.py", "init.sh"):
         key.update((HERE / name).read_bytes())
@@ -115,8 +118,9 @@ def _download(scratch):
 
 
 def _unpack_kernel(image, target):
-    """The uncompressed ELF in a bzImage: QEMU starts that through its PVH entry, and nobody decompresses 58 MB under emulation.
-    Linux: Documentation/arch/x86/boot.rst, fields setup_sects, payload_offset, payload_length."""
+    """The uncompressed ELF in a bzImage: QEMU starts it through its PVH entry, so 58 MB need no decompression
+    under emulation. Linux: Documentation/arch/x86/boot.rst, fields setup_sects, payload_offset,
+    payload_length."""
     data = image.read_bytes()
     offset, length = struct.unpack_from("<II", data, 0x248)
     start = (data[0x1F1] + 1) * 512 + offset
@@ -129,7 +133,7 @@ def _unpack_kernel(image, target):
 
 
 def _unpack_modules(source, target):
-    """Copies the kept modules, uncompressed, so that loading one costs the node nothing but reading it."""
+    """Copies the kept modules, uncompressed, so the node only needs to read them for loading."""
     tree = next(source.iterdir())
     copy = target / "lib/modules" / tree.name
     for path in sorted(tree.rglob("*.ko*")):

@@ -1,5 +1,5 @@
-"""Everything that is tested but the end-to-end tests, as jobs: one command each, most of which keep one processor busy. A job's output is
-printed as a whole once it has ended, since jobs run side by side."""
+"""All tests except the end-to-end tests, as jobs: one command each. Most of them keep one processor busy. A
+job's output is printed as a whole after its end, because jobs run in parallel."""
 
 import os
 import pathlib
@@ -11,19 +11,19 @@ from nodes import NODE, NODE_FAILED
 from programs import ROOT, STAGE
 
 NODE_TRIES = 3
-# Packages whose tests against the kernel pass over themselves on a host without root, and say so.
+# Packages with tests against the kernel: on a host without root, these skip themselves with a message.
 PRIVILEGED = ("runtime/net", "runtime/erofs", "agent/container")
 
 
 class Job:
-    """A command with a name, which is that of its stage too."""
+    """A command with a name, also the name of its stage."""
 
     def __init__(self, name, title, command, in_node=False, beside=False, needed_by=None):
         self.name, self.title, self.command = name, title, command
         self.in_node = in_node
         # Whether the job waits for most of its time, and so has no lane to itself.
         self.beside = beside
-        # The module of end-to-end tests that take what the job makes.
+        # The module of end-to-end tests using the job's output.
         self.needed_by = needed_by
 
     def is_needed_by(self, tests):
@@ -42,7 +42,7 @@ class Job:
 
 
 def nextest(*arguments):
-    """nextest, which `make deps` puts in the cache where it is not installed."""
+    """nextest, put in the cache by `make deps` if it is not installed."""
     cache = pathlib.Path(os.environ.get("PODVISOR_CACHE") or pathlib.Path.home() / ".cache/podvisor")
     kept = sorted(cache.glob("cargo-nextest-*/bin/cargo-nextest"))
     program = [str(kept[-1]), "nextest"] if kept else ["cargo", "nextest"]
@@ -57,7 +57,7 @@ def parity():
 
 
 def packages():
-    """What makes packages and looks at them."""
+    """The jobs for making and checking packages."""
     return [
         Job("deb-tests", "the Debian package", ["tests/deb/run"], needed_by="package"),
         Job("oci-tests", "the image that installs on nodes", ["tests/oci/run"], needed_by="node_image"),
@@ -65,7 +65,8 @@ def packages():
 
 
 def all_jobs(programs):
-    """The jobs, in the order to begin them: packages first, which end-to-end tests take; then the longest."""
+    """The jobs, in the order of their starts: packages first, because end-to-end tests need them; then the
+    longest."""
     # With the features of the whole workspace, since cargo compiles a crate for each set of features.
     unit = nextest("run", "--workspace", "--filterset", "not binary_id(tests-e2e::e2e)")
     privileged = [path for package in PRIVILEGED for path in programs.of_package(package)]

@@ -1,5 +1,5 @@
-"""Two lanes, for two processors: each takes one job after another, and end-to-end tests when no job is left. So neither is idle before
-the last test. A job that mostly waits runs beside them."""
+"""Two lanes, for two processors: each takes one job after another, and end-to-end tests when no job is left.
+So neither is idle before the last test. Mostly waiting jobs run beside them."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -8,31 +8,31 @@ import needs
 from nodes import Lane
 from outcome import Outcome
 
-# Tests that are shown at the end, of those that took longest.
+# Number of slowest tests shown at the end.
 SHOWN = 20
 
 
 class Lanes:
-    """What is left to do, and what came of it."""
+    """The remaining work, and the outcome."""
 
     def __init__(self, jobs, binary, tests, busy=False):
         self.binary, self.tests, self.busy = binary, tests, busy
         self.beside = [job for job in jobs if job.beside]
         self.jobs = [job for job in jobs if not job.beside]
         self.lock = threading.Lock()
-        # End-to-end tests begin when the jobs have ended whose results they take.
+        # End-to-end tests begin after the jobs with their input have ended.
         self.needed = sum(job.needed_by is not None for job in self.jobs)
         self.ready = threading.Condition(self.lock)
         self.outcome = Outcome()
         self.done = []
 
     def run(self):
-        """Runs everything, and returns what it came to."""
+        """Runs everything, and returns the outcome."""
         lanes = needs.lanes()
         with ThreadPoolExecutor(lanes + len(self.beside)) as pool:
             work = [pool.submit(self._lane) for _ in range(lanes)]
             work += [pool.submit(self._run_job, job) for job in self.beside]
-        # A lane that broke has lost its tests, and must not look like one that had none.
+        # A broken lane has lost its tests, and must not look like an empty one.
         for done in work:
             done.result()
         return self.outcome
@@ -59,13 +59,13 @@ class Lanes:
                 print(f"== {job.title}\n{output}", end="", flush=True)
                 self.outcome += outcome
         finally:
-            # Whatever came of it: nobody waits for a job that is over.
+            # In any case: nothing waits for an ended job.
             with self.lock:
                 self.needed -= job.needed_by is not None
                 self.ready.notify_all()
 
     def report(self):
-        """Prints the end-to-end tests that took longest, and those that failed."""
+        """Prints the slowest end-to-end tests, and the failed ones."""
         if self.done:
             print("== end-to-end tests that took longest: seconds by the clock, and of the processors")
         for test, _, seconds, processor in sorted(self.done, key=lambda done: -done[2])[:SHOWN]:

@@ -1,4 +1,4 @@
-"""What the tests need of this machine, checked before the first of them starts."""
+"""The tests' requirements for this host, checked before the first of them starts."""
 
 import os
 import pathlib
@@ -9,7 +9,8 @@ import subprocess
 from nodes import MEMORY_MIB
 from programs import ROOT
 
-# A lane keeps one processor busy. More nodes than two gain nothing where processors are the bound, and take memory.
+# A lane keeps one processor busy. More nodes than two gain nothing where processors are the bound, and take
+# memory.
 LANES_MAX = 2
 # MiB for everything beside the nodes.
 BESIDE_MIB = 2048
@@ -18,7 +19,7 @@ TEMPORARY_MIB = 2048
 
 
 class Missing(Exception):
-    """The machine lacks something. The message says what to do."""
+    """The host lacks something. The message has the remedy."""
 
 
 def lanes():
@@ -27,7 +28,7 @@ def lanes():
 
 
 def check():
-    """Refuses a machine on which tests would fail for want of a program, or of room."""
+    """Refuses a host without the programs or space for the tests."""
     named = subprocess.run([ROOT / "tests/deps", "--check"], stderr=subprocess.PIPE, text=True, check=False)
     if named.returncode:
         raise Missing(named.stderr.strip())
@@ -41,6 +42,6 @@ def check():
 
 
 def _memory_mib():
-    """Memory that programs may still take (proc_meminfo(5))."""
+    """Available memory (proc_meminfo(5))."""
     text = pathlib.Path("/proc/meminfo").read_text()
     return int(re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.M)[1]) >> 10

@@ -1,5 +1,5 @@
-"""A lane's end-to-end tests, in one node after another. A node with one CPU, because QEMU's TCG is not sound where KVM's own kernel patches
-code on one emulated CPU while another runs it (tests/node/hold.py).
+"""A lane's end-to-end tests, in one node after another. A node with one CPU, because QEMU's TCG is not sound
+where KVM's own kernel patches code on one emulated CPU while another runs it (tests/node/hold.py).
 
     start a node ─► hand out a part ─► tests end, one by one ─► the next part … ─► none left: the node ends
                         ▲                   │
@@ -8,7 +8,7 @@ code on one emulated CPU while another runs it (tests/node/hold.py).
                         ├── a new node ─────┼─ none ends for long: the test has failed; the others go on
                         └───────────────────┴─ the node dies: the test is run again, and has failed if nodes die in it again and again
 
-A node dies where its kernel panics, which no test can make it do on sound hardware. It says nothing of the test.
+A node dies if its kernel panics. On sound hardware no test can cause this, so it says nothing about the test.
 """
 
 import os
@@ -27,19 +27,20 @@ from programs import ROOT
 
 IN_NODE = pathlib.Path(__file__).resolve().with_name("in_node")
 NODE = ROOT / "tests/node/run"
-# Status of it where the node itself failed. That says nothing of what ran in it.
+# Its status if the node itself failed. This says nothing about the command in it.
 NODE_FAILED = 125
 MEMORY_MIB = 4096
-# Seconds without a test that ends, after which the one that runs has failed. The longest takes a tenth of that; a soak takes hours.
+# Seconds without an ended test until the running one has failed. The longest takes a tenth of this; a soak
+# takes hours.
 HUNG = None if os.environ.get("PODVISOR_E2E_LOAD") else 1500
-# Nodes that may die during one and the same test.
+# Most nodes dying during one and the same test.
 DEATHS_MAX = 3
 FINISHED = re.compile(r"^test (\S+) \.\.\. (ok|FAILED|ignored)$")
 PART_ENDED = re.compile(r"^part \d+ ended$")
 
 
 class Watch:
-    """Ends a node in which no test ends any more, and measures what each test takes."""
+    """Ends a node with a hanging test, and measures each test's time."""
 
     def __init__(self, node):
         self.node = node
@@ -54,7 +55,8 @@ class Watch:
             self.timer.start()
 
     def lap(self):
-        """A test has ended, or a part has begun. Returns the seconds since the last lap, by the clock and of the processors."""
+        """A test has ended, or a part has begun. Returns the seconds since the last lap, by the clock and of
+        the processors."""
         self.end()
         seconds, processor = time.monotonic(), processors.seconds_of(self.node.pid)
         lap = (seconds - self.seconds, processor - self.processor)
@@ -113,13 +115,13 @@ class Lane:
             self._fail(f"the node ended with status {status}", lines, self.pending)
 
     def _attend(self, node, watch, parts):
-        """Hands out parts and notes what ends. Returns the lines of the part that was the last."""
+        """Hands out parts and notes ended tests. Returns the lines of the last part."""
         count, failed, lines, again = 0, False, [], []
         self._hand_out(parts, count, self.pending)
         for line in node.stdout:
             lines.append(line)
             if line.startswith("running "):
-                # What the node's start or the last part's end took is no test's.
+                # The time of the node's start or the last part's end belongs to no test.
                 watch.lap()
             elif found := FINISHED.match(line.rstrip("\n")):
                 if failed and found[2] == "FAILED":
@@ -132,13 +134,13 @@ class Lane:
                 self._finished(found[1], found[2], *watch.lap())
             elif PART_ENDED.match(line):
                 if self.pending:
-                    # Those that a test has taken down with it go on.
+                    # Its other interrupted tests are run again.
                     self._fail(f"the test program ended in {self.pending[0]}", lines, self.pending[:1])
                     failed = True
                 elif failed:
                     sys.stdout.write("".join(lines))
                 count, lines = count + 1, []
-                # VMs and networks of a test that failed are still there. What runs next has a new node.
+                # VMs and networks of a failed test are still there. The next tests have a new node.
                 if not failed:
                     self._take()
                 self._hand_out(parts, count, [] if failed else self.pending)
@@ -157,7 +159,7 @@ class Lane:
         self.done.append((test, word != "FAILED", seconds, processor))
 
     def _fail(self, why, lines, tests):
-        """Tests that did not report have failed."""
+        """Tests without a report have failed."""
         print(f"e2e: {why}:", flush=True)
         sys.stdout.write("".join(lines))
         for test in list(tests):

@@ -1,9 +1,10 @@
-"""What tests came to: counts, and the names of those that failed. Reads the closing lines of cargo's test programs and of nextest."""
+"""Outcome of tests: counts, and the names of failed ones. Reads the closing lines of cargo's test programs
+and of nextest."""
 
 import dataclasses
 import re
 
-# As libtest writes it, and what the project's own checks write in its form.
+# libtest's closing line, and the one of the project's own checks in the same form.
 CLOSING = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored")
 # As nextest does: `Summary [  12.345s] 2228 tests run: 2226 passed (1 slow), 2 failed, 3 skipped`.
 SUMMARY = re.compile(r"^\s*Summary \[.*?\]\s+[\d/]+ tests? run: (.*)$")
@@ -14,7 +15,7 @@ class Outcome:
     passed: int = 0
     failed: int = 0
     skipped: int = 0
-    # A job that failed without a test that did.
+    # A job failed without a failed test.
     broken: bool = False
 
     def __add__(self, other):
@@ -31,11 +32,11 @@ class Outcome:
 
 
 def of(text, status):
-    """The outcome of a job that wrote this text and ended with this status."""
+    """The outcome of a job with this output and status."""
     total = Outcome()
     for line in text.splitlines():
         total += _of_line(line)
-    # The job's own word counts, too: a program that ended before its closing line has failed.
+    # The job's status counts, too: a program without its closing line has failed.
     total.broken = status != 0 and not total.failed
     return total
 

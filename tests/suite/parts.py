@@ -1,8 +1,9 @@
-"""The end-to-end tests that no node has yet. Hands them out in parts, the longest first, so that all lanes end at about the same time."""
+"""The end-to-end tests not yet given to a node. Hands them out in parts, the longest first, so all lanes end
+at about the same time."""
 
 import threading
 
-# Tests that take minutes. One that begins last keeps the other lane waiting.
+# Tests of several minutes. If one begins last, it keeps the other lane waiting.
 LONGEST = (
     "steps::every_step_killed",
     "random_work",
@@ -16,14 +17,14 @@ LONGEST = (
     "package::",
     "node_image::",
 )
-# Fewest tests of a part, whose process has a registry of its own; and a part's share of the tests that are left. Parts shrink, so that
-# the last ones are short.
+# Fewest tests of a part, because its process has its own registry; and a part's share of the remaining tests.
+# Parts shrink, so the last ones are short.
 PART_MIN = 3
 SHARE = 8
 
 
 class Parts:
-    """Each round has each test once. A part is of one round, so that no part has a test twice."""
+    """Each round has each test once. A part is of one round, so no part has a test twice."""
 
     def __init__(self, tests, rounds=1):
         is_long = lambda test: any(name in test for name in LONGEST)  # noqa: E731

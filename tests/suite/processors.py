@@ -7,7 +7,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def seconds_of(root):
-    """Of those that run, and of those that have ended and were waited for. Zero where the process is gone."""
+    """Of running and of reaped children. Zero if the process is gone."""
     parents, ticks = {}, {}
     for process in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -16,7 +16,8 @@ def seconds_of(root):
             # It ended meanwhile.
             continue
         pid = int(process.parent.name)
-        # Behind the name in brackets: ppid is field 4; utime, stime, cutime and cstime are fields 14 to 17 (proc_pid_stat(5)).
+        # Behind the name in brackets: ppid is field 4; utime, stime, cutime and cstime are fields 14 to 17
+        # (proc_pid_stat(5)).
         fields = stat.rpartition(")")[2].split()
         parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))
 

@@ -1,4 +1,4 @@
-"""Records stages that this process runs itself, in the file of `.ci/stage`."""
+"""Records this process's own stages, in the file of `.ci/stage`."""
 
 import os
 import time
@@ -9,11 +9,12 @@ RECORD = ROOT / "target/stages"
 
 
 def waited(name, process, begun):
-    """Waits for a process that has begun at this time of the clock, and records what it and those below it took. Returns its status."""
+    """Waits for a process started at this time of the clock, and records the time of it and its children.
+    Returns its status."""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     RECORD.parent.mkdir(exist_ok=True)
-    # A line is written at once, so that stages may run beside each other.
+    # A line is written at once, so stages may run in parallel.
     with open(RECORD, "a", encoding="ascii") as record:
         record.write(f"{name} {time.monotonic() - begun:.3f} {usage.ru_utime:.3f} {usage.ru_stime:.3f}\n")
     return process.returncode
