@@ -60,7 +60,7 @@ class Terminal:
         try:
             shown = os.read(self.master, 65536)
         except OSError:
-            # Nobody has the other side any more.
+            # The other side is closed.
             return False
         self.shown += shown.decode(errors="replace")
         return bool(shown)

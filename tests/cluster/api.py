@@ -81,7 +81,7 @@ def get(kind, name, namespace=None):
 
 
 def find(kind, name, namespace=None):
-    """The object, or nothing where there is none."""
+    """The object, or nothing if it does not exist."""
     try:
         return get(kind, name, namespace)
     except Refused as refused:

@@ -71,7 +71,7 @@ class ControlPlane:
         ]  # fmt: skip
 
     def start_controllers(self):
-        """The scheduler and the controllers. Nobody else could lead, and a slow node is not a dead one."""
+        """The scheduler and the controllers. There is no other leader, and a slow node is not a dead one."""
         alone = [f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0"]
         self._start("scheduler", [self.programs["scheduler"], *alone])
         self._start("controllers", [

@@ -5,7 +5,7 @@ BUSYBOX = "registry.k8s.io/e2e-test-images/busybox:1.29-2"
 NGINX = "registry.k8s.io/e2e-test-images/nginx:1.14-2"
 # An image with one file, `test-image`, with the content `1`.
 FILES = "gcr.io/k8s-staging-cri-tools/test-image-1:latest"
-# The tenants: a namespace each, on a handler of its own.
+# The tenants: a namespace each, on its own handler.
 TENANTS = {"tenant-a": "podvisor", "tenant-b": "podvisor-large"}
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 1; done"
 # For evicted pods: the kubelet calls a pod Succeeded, evicted or not, if all its containers have ended with
@@ -48,7 +48,7 @@ def pod(name, tenant, containers, **more):
 
 
 def workload(kind, name, tenant, containers, more=None, **of_pods):
-    """A Deployment, StatefulSet or DaemonSet; `more` is of its own specification."""
+    """A Deployment, StatefulSet or DaemonSet; `more` extends its specification."""
     handler = of_pods.pop("handler", TENANTS.get(tenant))
     template = {"metadata": {"labels": {"app": name}}, "spec": spec(containers, handler, **of_pods)}
     own = {"selector": {"matchLabels": {"app": name}}, "template": template, **(more or {})}

@@ -51,7 +51,7 @@ def configuration(directory, endpoint, address):
 
 class Kubelet:
     """A running kubelet. `cluster` is the kubeconfig of its API server; without one it stands alone.
-    `settings` are more of its own."""
+    `settings` are additional ones."""
 
     def __init__(self, binary, directory, endpoint, logs, address="127.0.0.1", cluster=None, settings=None):
         for name in ("manifests", "podlogs", "volume-plugins", "root", "pki", "empty"):

@@ -47,7 +47,7 @@ pub(crate) struct Work {
     options: &'static [&'static str],
     /// Whether `options` write.
     writes: bool,
-    /// Whether the file is in the page cache of whoever reads it.
+    /// True if the file is in the reader's page cache.
     warm: bool,
 }
 

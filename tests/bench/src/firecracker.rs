@@ -45,7 +45,7 @@ const OUTPUT: &str = "output";
 /// Longest event of inotify(7): its header, and a name.
 const EVENT_BYTES_MAX: usize = 16 + 256;
 
-/// Pause before the API is dialled again: its socket is there before somebody listens.
+/// Pause before the next dial of the API: its socket exists before the server listens.
 const DIAL_PAUSE: Duration = Duration::from_micros(100);
 
 /// Longest wait for the agent, and for the answer to a call.

@@ -29,7 +29,7 @@ pub(crate) const SETTLED_WITHIN: Duration = Duration::from_secs(2);
 const MADE_WITHIN: Duration = Duration::from_secs(300);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Starts the daemon anew with its state in `memory`, where a wait for the node's disk would count as
+/// Restarts the daemon with its state in `memory`, because a wait for the node's disk would count as
 /// instructions. Returns the state's directory.
 pub(crate) async fn state_in_memory(host: &mut Host, memory: &Path) -> anyhow::Result<PathBuf> {
     let state = memory.join("state");
@@ -85,7 +85,7 @@ pub(crate) async fn with_templates(host: &mut Host, state: &Path, spare_vms: usi
         )
     };
     let handlers = handler(CLONED, "") + &handler(WAITING, &format!("spare_vms = {spare_vms}\n"));
-    // Of several handlers none is the default one by itself, and later benchmarks name none.
+    // With several handlers there is no automatic default, and later benchmarks name no handler.
     let name = format!("name = \"{BOOTED}\"\n");
     let config = config.replacen(&name, &format!("{name}default = true\n"), 1);
     fs::write(host.daemon.config(), config + &handlers)?;

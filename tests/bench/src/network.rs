@@ -43,7 +43,7 @@ const TIMEOUT_SECONDS: i64 = 1200;
 /// Tries until a server listens, and the pause between two.
 const DIALS_MAX: u32 = 100;
 const DIAL_PAUSE: Duration = Duration::from_millis(100);
-/// A part of iperf3's report when nobody listens.
+/// A part of iperf3's report if no server listens.
 const REFUSED: &str = "Connection refused";
 /// The last numbers of the namespaces' addresses. The plugin counts from the lowest and does not reach them.
 const NAMESPACE_HOSTS: [u8; 2] = [250, 251];

@@ -1,8 +1,8 @@
 //! `bench-pull`: an image pulled and unpacked by the daemon, over containerd's pull and over `skopeo copy`
 //! with `umoci unpack`.
 //!
-//! All have the image from one registry over loopback, one after the other, round by round, each with nothing
-//! of it before. The registry's own share of the processors is nobody's. Then the daemon pulls ten other
+//! All pull the image from one registry over loopback, one after the other, round by round, each without any
+//! part of it. The registry's own share of the processors does not count. Then the daemon pulls ten other
 //! images at once. No pod is started.
 
 #![forbid(unsafe_code)]
@@ -192,7 +192,7 @@ fn of_ticks(ticks: u64) -> anyhow::Result<Duration> {
     Ok(Duration::from_secs_f64(ticks as f64 / in_a_second as f64))
 }
 
-/// Begins the peak of a process's memory anew (proc_pid_clear_refs(5)).
+/// Resets the peak of a process's memory (proc_pid_clear_refs(5)).
 fn forget_peak(pid: u32) -> anyhow::Result<()> {
     Ok(std::fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
 }

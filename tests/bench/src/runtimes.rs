@@ -38,7 +38,7 @@ pub(crate) fn unpack_image(memory: &Path) -> anyhow::Result<PathBuf> {
     Ok(rootfs)
 }
 
-/// A runtime, in memory, and a bundle of its own.
+/// A runtime, in memory, and its own bundle.
 pub(crate) struct Runtime {
     pub(crate) name: &'static str,
     program: PathBuf,
@@ -47,8 +47,8 @@ pub(crate) struct Runtime {
 }
 
 impl Runtime {
-    /// Makes a runtime ready for containers in this root directory. Where it is not installed there is none,
-    /// and a line says so.
+    /// Prepares a runtime for containers in this root directory. If it is not installed, there is none, and a
+    /// line says so.
     pub(crate) fn prepare(
         name: &'static str,
         rootfs: &Path,

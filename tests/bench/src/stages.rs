@@ -1,5 +1,5 @@
-//! How long each thread on a stream's way ran while the stream flowed. Where each of them has a processor of
-//! its own, the busiest sets the stream's rate; on one processor, all of them together do.
+//! The time of each thread on a stream's way during the stream. If each of them has its own processor, the
+//! busiest sets the stream's rate; on one processor, all of them together do.
 
 use std::collections::HashMap;
 use std::fs;

@@ -132,7 +132,7 @@ async fn bare(socket: &Path, stages: &Stages) -> anyhow::Result<Flow> {
     }
 }
 
-/// Dials as the daemon does, until somebody listens.
+/// Dials like the daemon, until a server listens.
 async fn connect(socket: &Path) -> anyhow::Result<UnixStream> {
     const ACCEPTED: &[u8] = b"OK ";
     for _ in 0..DIALS_MAX {

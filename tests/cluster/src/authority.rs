@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn an_authority_in_words_becomes_a_valid_one_and_all_else_stays() {
-        // POST, a path as a new literal, the authority compressed, a field with a name of its own.
+        // POST, a path as a new literal, the authority compressed, a field with its own name.
         let before = b"\x83\x86\x44\x02/a\x41\x83\xff\xff\xff\x40\x01n\x01v";
         let after = b"\x83\x86\x44\x02/a\x41\x09localhost\x40\x01n\x01v";
         assert_eq!(mended(before).unwrap(), after);

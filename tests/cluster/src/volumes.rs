@@ -22,7 +22,7 @@ impl Volumes {
     /// Mounts the volume at the target. Both directories are made where they are missing.
     ///
     /// # Errors
-    /// `InvalidArgument` where the name or the path is none; `Internal` where the node refuses.
+    /// `InvalidArgument` if the name or the path is invalid; `Internal` if the node refuses.
     pub(crate) fn publish(&self, id: &str, target: &Path, readonly: bool) -> Result<(), Status> {
         let source = self.directory(id)?;
         checked(target)?;

@@ -47,8 +47,8 @@ impl Built {
         std::env::var_os(PREVIOUS_VARIABLE).is_some_and(|dir| self.bin == dir)
     }
 
-    /// The release before this one. Where the environment does not name its directory there is none, and a
-    /// line on stderr says so.
+    /// The previous release. If the environment does not name its directory, there is none, and a line on
+    /// stderr says so.
     pub fn previous_of_environment() -> Option<Built> {
         let Some(dir) = std::env::var_os(PREVIOUS_VARIABLE).filter(|dir| !dir.is_empty()) else {
             eprintln!("skipped: {PREVIOUS_VARIABLE} is not set; `make test` sets it");

@@ -37,7 +37,7 @@ impl Client {
     /// Dials the socket.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// If nothing listens.
     pub async fn connect(socket: &Path) -> Result<Client, tonic::transport::Error> {
         let path: PathBuf = socket.to_owned();
         let channel = Endpoint::from_static("http://localhost")

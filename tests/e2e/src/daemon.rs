@@ -1,4 +1,4 @@
-//! The real `podvisor serve`, as a process of its own.
+//! The real `podvisor serve`, as a separate process.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -304,8 +304,8 @@ fn has_templates(config: &str) -> bool {
     config.contains("template = \"node\"")
 }
 
-/// Keeps the daemon of a test from making network namespaces at moments of its own choice: tests compare its
-/// descriptors before and after. The release before knows nothing of them.
+/// Keeps the daemon of a test from making network namespaces at any time: tests compare its descriptors
+/// before and after. The previous release does not know this setting.
 fn no_spare_namespaces(built: &Built) -> &'static str {
     if Built::is_in_environment() && !built.is_previous() { "spare_namespaces = 0\n" } else { "" }
 }

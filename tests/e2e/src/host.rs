@@ -18,7 +18,7 @@ use crate::network::Network;
 use crate::traces::{self, Traces};
 use crate::wait::WITHIN;
 
-/// The file of a disk of its own, in the host's directory.
+/// The file of a separate disk, in the host's directory.
 const DISK_FILE: &str = "disk.img";
 
 /// Pause between two looks at the leftovers.
@@ -39,7 +39,7 @@ pub struct Host {
     pub network: Network,
     /// The registry, shared by the tests of this process.
     pub registry: &'static Registry,
-    /// The disk of the daemon's state, where it has one of its own.
+    /// The separate disk of the daemon's state, if it has one.
     disk: Option<Disk>,
     dir: tempfile::TempDir,
 }
@@ -61,7 +61,7 @@ pub async fn registry() -> anyhow::Result<&'static Registry> {
 }
 
 impl Host {
-    /// Starts a host. Where `make test` does not run the tests, there is none, and a line on stderr says so.
+    /// Starts a host. Outside of `make test` there is none, and a line on stderr says so.
     pub async fn start() -> Option<Host> {
         let built = Built::of_environment()?;
         Some(Host::with(&built).await.expect("a host for the test"))
@@ -150,8 +150,7 @@ impl Host {
         format!("{}/{name}", self.registry.addr)
     }
 
-    /// Puts a shell script in front of the daemon's CNI plugin of this name, and starts the daemon anew with
-    /// it.
+    /// Puts a shell script in front of the daemon's CNI plugin of this name, and restarts the daemon with it.
     ///
     /// # Errors
     /// When the script cannot be written or the daemon does not serve again.

@@ -11,10 +11,10 @@ use crate::wait::{WITHIN, within};
 /// How long one try may take: far longer than an answer, and short enough for many tries.
 const TRY_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Returns the body of `/`. The request is repeated until somebody answers.
+/// Returns the body of `/`. The request is repeated until a server answers.
 ///
 /// # Errors
-/// When nobody answers, or the answer is not 200.
+/// If no server answers, or the answer is not 200.
 pub async fn get(ip: &str, port: u16) -> anyhow::Result<String> {
     get_path(ip, port, "/").await
 }
@@ -32,7 +32,7 @@ pub async fn get_path(ip: &str, port: u16, path: &str) -> anyhow::Result<String>
 /// Returns the body of a path with its query, and asks once.
 ///
 /// # Errors
-/// When nobody answers, or the answer is not 200.
+/// If no server answers, or the answer is not 200.
 pub async fn ask(ip: &str, port: u16, path: &str) -> anyhow::Result<String> {
     body(&answer(ip, port, path).await?)
 }

@@ -127,7 +127,7 @@ fn descriptors(daemon: u32) -> anyhow::Result<BTreeMap<String, usize>> {
         if connections.contains(&target) || target.starts_with("/memfd:podvisor-root-image") {
             continue;
         }
-        // Numbers of inodes differ each time, and each daemon has a number of its own.
+        // Numbers of inodes differ each time, and each daemon has its own number.
         let sort = target.split(":[").next().unwrap_or_default();
         let sort = sort.replace(&format!("/proc/{daemon}/"), "/proc/self/");
         *found.entry(sort).or_default() += 1;

@@ -1,5 +1,5 @@
-//! An NFS export with root_squash, served by the node's own kernel to the node itself: whoever is root is
-//! nobody there.
+//! An NFS export with root_squash, served by the node's own kernel to the node itself: root has no rights
+//! there.
 //!
 //! The kernel's server asks a daemon about each client and its exports, through files of `/proc/net/rpc`
 //! (Documentation/filesystems/nfs/rpc-cache.rst, net/sunrpc/cache.c and fs/nfsd/export.c for the lines). The

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proto_cri::v1;
 
-/// Returns a pod to ask for, with a name and uid of its own, logs under `logs`.
+/// Returns a pod to request, with its own name and uid, and logs under `logs`.
 pub fn pod(name: &str, logs: &Path) -> v1::PodSandboxConfig {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let uid = format!("{name}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -36,7 +36,7 @@ pub fn privileged_pod(name: &str, logs: &Path) -> v1::PodSandboxConfig {
     config
 }
 
-/// Returns a container to ask for, with `command` in place of the image's and a log file of its own.
+/// Returns a container to request, with `command` in place of the image's and its own log file.
 pub fn container(name: &str, image: &str, command: &[&str]) -> v1::ContainerConfig {
     v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata { name: name.into(), attempt: 0 }),

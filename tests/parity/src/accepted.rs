@@ -11,7 +11,7 @@ const TEXT: &str = include_str!("../accepted.toml");
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Kind {
-    /// The pod has a kernel of its own.
+    /// The pod has its own kernel.
     Vm,
     /// containerd or runc does wrong, and Podvisor does not.
     Better,

@@ -212,7 +212,7 @@ pub(crate) struct Limits {
     pub(crate) unified: BTreeMap<String, String>,
 }
 
-/// A mount. Its source is made anew for each runtime, but for `node`.
+/// A mount. Its source is recreated for each runtime, except for `node`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Mount {

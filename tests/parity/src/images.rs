@@ -36,7 +36,7 @@ impl Images {
     /// Pushes the image if it is not there yet, and returns its reference.
     ///
     /// # Errors
-    /// When an entry of its tree is none, or the registry does not take it.
+    /// If an entry of its tree is invalid, or the registry refuses it.
     pub(crate) async fn reference(&mut self, image: &Image) -> Result<String> {
         let key = serde_json::to_string(image)?;
         if let Some(tag) = self.pushed.get(&key) {

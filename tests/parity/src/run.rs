@@ -16,7 +16,7 @@ use crate::sources::Sources;
 /// Runs the case with its image, already in the registry.
 ///
 /// # Errors
-/// When the case cannot be asked at all: an entry of a tree is none, or the disk is full.
+/// If the case cannot be run at all: an entry of a tree is invalid, or the disk is full.
 pub(crate) async fn run(side: &mut Side, case: &Case, reference: &str) -> Result<Outcome> {
     let mut outcome = Outcome::default();
     let image = match side.pull(reference).await {

@@ -21,7 +21,7 @@ impl Sources {
     /// Makes the sources below a directory of the run's own.
     ///
     /// # Errors
-    /// When an entry is none, or the directory cannot be written.
+    /// If an entry is invalid, or the directory cannot be written.
     pub(crate) fn make(mounts: &[Mount], below: &Path) -> Result<Sources> {
         let (mut paths, mut made) = (Vec::new(), Vec::new());
         for (number, mount) in mounts.iter().enumerate() {

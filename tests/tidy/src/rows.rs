@@ -30,7 +30,7 @@ const BYTES_MIN: usize = 3;
 /// The beginning of a part stands for it from this length on.
 const BEGUN_BYTES_MIN: usize = 20;
 
-/// A message without a part of this length says nothing of its own.
+/// A message without a part of this length has no text of its own.
 const DISTINCT_BYTES_MIN: usize = 6;
 
 /// One line for each error of the runtime without a row on these pages, in their quoting columns; and for

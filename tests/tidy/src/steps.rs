@@ -39,7 +39,7 @@ const STEPS: &[&str] = &[
     ".client.wait(",
 ];
 
-/// Where a step needs no point of its own, as beginnings of "file function", and why.
+/// Steps without a need for their own point, as beginnings of "file function", and why.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/fail-points/", "the points themselves"),
     ("runtime/podvisor/src/run/", "a command of its own, which is no daemon"),

@@ -59,7 +59,7 @@ async fn main() -> Result<()> {
     Ok(serving.await??)
 }
 
-/// Returns once somebody listens on the socket.
+/// Returns as soon as a server listens on the socket.
 async fn reachable(socket: &Path) {
     while UnixStream::connect(socket).await.is_err() {
         tokio::time::sleep(Duration::from_secs(1)).await;

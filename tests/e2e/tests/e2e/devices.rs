@@ -49,7 +49,7 @@ async fn block_devices_of_the_node_are_disks_of_the_container_with_the_permissio
                  { echo no > /deep/inside/disk; } 2>&1; true";
     let denied = client.sh(&first, write).await.unwrap();
     assert!(denied.contains("ot permitted"), "{denied}");
-    // Another node of the same disk may do no more, and the pod's own disk is nobody's.
+    // Another node of the same disk has the same limits, and the pod's own disk is inaccessible.
     let around = "cd /tmp; set -- $(stat -c '%t %T' /deep/inside/disk); \
                   mknod again b $((0x$1)) $((0x$2)) 2>&1; \
                   mknod scratch b 254 0; head -c 1 scratch 2>&1; true";

@@ -46,7 +46,7 @@ async fn what_a_killed_daemon_and_vmm_leave_is_named_and_only_what_is_nobodys_is
     let lost = client.run_pod(&spec::pod("lost", host.dir())).await.unwrap();
     assert_eq!(doctor(&host, &[]).await.0, 0, "{}", doctor(&host, &[]).await.1);
 
-    // A namespace of nobody's pod is named and taken away beside a running daemon, another one's is not.
+    // An orphaned namespace is named and removed beside a running daemon, another pod's is not.
     let stray = format!("podvisor-{}", "5a".repeat(32));
     for name in [&stray, "foreign"] {
         ip(&["netns", "add", name]).await;
@@ -77,7 +77,7 @@ async fn what_a_killed_daemon_and_vmm_leave_is_named_and_only_what_is_nobodys_is
     assert_eq!(client.sh(&main, "echo still here").await.unwrap(), "still here\n");
     client.remove_pod(&lost).await.unwrap();
 
-    // Without its record the pod is nobody's: all of it is named and goes, the VMM first.
+    // Without its record the pod is orphaned: all of it is named and removed, the VMM first.
     let vmm = client.vmm(&kept).await.unwrap();
     kill_and_wait(daemon(&host)).await;
     let store = host.dir().join("state/store.redb");

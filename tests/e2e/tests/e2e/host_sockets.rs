@@ -1,5 +1,5 @@
-//! Sockets of the node in containers: reached where the handler names them, by a process in the pod's cgroup,
-//! and by nobody else.
+//! Sockets of the node in containers: reached if the handler names them, only by a process in the pod's
+//! cgroup.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;

@@ -12,7 +12,7 @@ use tokio::process::Command;
 async fn run(host: &Host, arguments: &[&str]) -> (Output, String, String) {
     let mut command = Command::new(host.daemon.binary());
     command.arg("--config").arg(host.daemon.config()).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
-    // No credentials of whoever runs the tests.
+    // Without the user's own credentials.
     let output = command.env("HOME", host.dir()).env_remove("DOCKER_CONFIG").output().await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));

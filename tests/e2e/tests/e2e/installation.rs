@@ -7,7 +7,7 @@ use tests_e2e::built::Built;
 use tests_e2e::traces::{Traces, vmms};
 use tests_e2e::{Host, spec};
 
-/// Copies the programs and the guest image into `dir`, as an installation of its own.
+/// Copies the programs and the guest image into `dir`, as a separate installation.
 fn install(built: &Built, dir: &Path) -> Built {
     for name in ["podvisor", "podvisor-vmm"] {
         std::fs::copy(built.bin.join(name), dir.join(name)).unwrap();

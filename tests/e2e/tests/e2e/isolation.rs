@@ -26,7 +26,7 @@ async fn two_pods_see_neither_each_others_processes_nor_files() {
     assert_eq!(client.sh(&right, "ls /tmp").await.unwrap(), "right\n");
     let processes = client.sh(&left, "ps").await.unwrap();
     assert!(!processes.contains("sleep 45"), "{processes}");
-    // Not even their kernels are one: each has a boot id of its own.
+    // Not even their kernels are one: each has its own boot id.
     let boot_id = "cat /proc/sys/kernel/random/boot_id";
     assert_ne!(client.sh(&left, boot_id).await.unwrap(), client.sh(&right, boot_id).await.unwrap());
     for (pod, _) in containers {

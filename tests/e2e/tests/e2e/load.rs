@@ -18,7 +18,7 @@ pub(crate) fn size([normal, full, soak]: [usize; 3]) -> usize {
     }
 }
 
-/// A running container, in a pod of its own.
+/// A running container, in its own pod.
 pub(crate) async fn container(host: &Host, client: &mut Client, name: &str) -> (String, String) {
     let image = client.pull(&host.busybox()).await.unwrap();
     let pod = client.run_pod(&spec::pod(name, host.dir())).await.unwrap();

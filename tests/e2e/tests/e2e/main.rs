@@ -1,5 +1,5 @@
-//! End-to-end tests: the real daemon, real KVM, a real registry, real CNI plugins. Each test has a
-//! host of its own; `make test` runs them in the node.
+//! End-to-end tests: the real daemon, real KVM, a real registry, real CNI plugins. Each test has its own
+//! host; `make test` runs them in the node.
 
 #![forbid(unsafe_code)]
 // In a test an unwrap is an assertion, in its functions too.

@@ -10,7 +10,7 @@ use crate::upstream;
 
 const BOARD: &str = include_str!("../../../../dist/monitoring/podvisor.json");
 
-/// The queries of the board's panels, for all nodes.
+/// The queries of the dashboard's panels, for all nodes.
 fn queries() -> Vec<String> {
     let board: serde_json::Value = serde_json::from_str(BOARD).unwrap();
     let panels = board["panels"].as_array().unwrap();
@@ -44,7 +44,7 @@ async fn shows(line: &str) {
 
 #[tokio::test]
 async fn every_query_of_the_board_and_every_alert_has_series() {
-    // Nobody listens for traces: they are lost, and counted.
+    // No collector listens for traces: they are lost, and counted.
     let sections = format!("{SECTION}[traces]\nendpoint = \"http://127.0.0.1:1\"\n");
     let Some((host, containerd)) = upstream::start(&sections).await else { return };
     are_served().await;

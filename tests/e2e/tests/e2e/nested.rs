@@ -134,8 +134,7 @@ const INIT_SYSTEM: [&str; 17] = [
 const SERVICE: &str = "[Unit]\nDescription=A service\n[Service]\nExecStart=/bin/sh -c 'echo started; touch /flags/ready; exec sleep 100000'\n\
                        Restart=always\nMemoryMax=16M\n[Install]\nWantedBy=multi-user.target\n";
 
-/// The init system is up, its service runs in a cgroup of its own with a limit, and is started again when it
-/// is killed.
+/// The init system is up, its service runs in its own cgroup with a limit, and is restarted after a kill.
 const LOOKS: &str = "until systemctl is-active hello.service >/dev/null 2>&1; do sleep 0.5; done; \
                      pid=$(systemctl show -P MainPID hello.service); cat /proc/$pid/cgroup; \
                      cat /sys/fs/cgroup/system.slice/hello.service/memory.max; kill -9 $pid; \

@@ -1,5 +1,5 @@
-//! The Debian package, in a tree of this host's files with a systemd of its own (`tests/deb/boot`):
-//! installed, upgraded under a running pod, watched, removed and purged.
+//! The Debian package, in a tree of this host's files with its own systemd (`tests/deb/boot`): installed,
+//! upgraded under a running pod, watched, removed and purged.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;

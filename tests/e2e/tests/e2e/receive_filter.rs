@@ -17,7 +17,7 @@ const FRAMES: u64 = 60;
 const SMALL: &[u8] = b"hello";
 const LARGE: &[u8] = &[b'x'; 1400];
 
-/// Nobody listens there.
+/// Nothing listens there.
 const PORT: u16 = 9;
 
 /// A group of every IPv6 host.

@@ -153,7 +153,7 @@ async fn exec_and_attach_give_a_terminal_and_take_it_back() {
     assert_eq!(client.wait(&id).await.unwrap().exit_code, 6);
     client.remove_pod(&pod).await.unwrap();
 
-    // A container of its own, from its first prompt to its code.
+    // A separate container, from its first prompt to its code.
     let mut terminal = Terminal::start(podvisor(&host, &["run", "--rm", "-it", &host.busybox(), "sh"]));
     terminal.until("# ").await;
     terminal.press(b"stty size; exit 5\r");

@@ -97,7 +97,7 @@ async fn see_the_mesh(host: &Host, config: &v1::PodSandboxConfig) {
     let app = spec::container("app", &image, &["sleep", "3600"]);
     let app = client.run(&pod, with_users_of(config, app)).await.unwrap();
 
-    // Nobody has this address (RFC 5737): only the rule of the pod's own kernel leads anywhere.
+    // No host has this address (RFC 5737): only the rule of the pod's own kernel leads anywhere.
     for port in [80, 81] {
         proxied(&mut client, &app, "192.0.2.1", port).await;
     }

@@ -50,7 +50,7 @@ async fn reads_of_one_volume_wait_for_a_slow_disk_together() {
     main.mounts = vec![mounted(&empty_dir, "/empty-dir"), mounted(&shared, "/shared")];
     let container = client.run(&pod, main).await.unwrap();
     for volume in ["/empty-dir", "/shared"] {
-        // Places far from each other, each with content of its own.
+        // Places far from each other, each with its own content.
         let write = format!(
             "for n in $(seq {}); do echo $n | dd of={volume}/file bs=64k seek=$n conv=notrunc,sync; done; sync",
             READERS * READS

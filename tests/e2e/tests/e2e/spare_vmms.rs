@@ -30,7 +30,7 @@ async fn process() -> u32 {
     until_seen("one VMM without a pod", async || only(vmms_without_pod())).await
 }
 
-/// The one thing of a set, or the whole set where there is none or more.
+/// The one element of a set, or the whole set if it has none or more.
 fn only<T: Ord>(mut set: BTreeSet<T>) -> Result<T, BTreeSet<T>> {
     if set.len() == 1 { set.pop_first().ok_or(set) } else { Err(set) }
 }
@@ -60,7 +60,7 @@ async fn a_pod_gets_a_vmm_that_waits_and_a_killed_daemon_leaves_none() {
     let ip = client.pod_ip(&pod).await.unwrap();
     assert_eq!(http::get_path(&ip, 80, "/page").await.unwrap().trim(), "served");
 
-    // Another one waits for the next pod, and ends by itself where the daemon is killed. The pod goes on.
+    // Another one waits for the next pod, and ends by itself if the daemon is killed. The pod goes on.
     let second = waiting(&host, 2, &[&pod]).await;
     let left = self::process().await;
     host.daemon.kill_and_restart().await.unwrap();

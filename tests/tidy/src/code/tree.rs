@@ -37,7 +37,7 @@ pub struct Module {
 pub struct Import {
     /// The whole path.
     pub path: Vec<String>,
-    /// Whether the declaration has a visibility of its own (`pub use`).
+    /// True if the declaration has its own visibility (`pub use`).
     pub re_export: bool,
 }
 

@@ -12,7 +12,7 @@ pub const ALERTS: &str = "dist/monitoring/alerts.yaml";
 /// The alerts' tests, run by `promtool`.
 pub const TESTS: &str = "tests/tidy/tests/alerts.yaml";
 
-/// How urgent an alert may be: somebody is woken, or somebody looks in the morning.
+/// The urgency of an alert: an operator is called, or reads it in the morning.
 const SEVERITIES: [&str; 2] = ["critical", "warning"];
 
 /// The page with each alert by its name.
@@ -73,7 +73,7 @@ struct Moment {
 /// The alerts of a rule file.
 ///
 /// # Errors
-/// If the text is none.
+/// If the text is invalid.
 pub fn alerts(text: &str) -> anyhow::Result<Vec<Alert>> {
     let rules: Rules = serde_saphyr::from_str(text)?;
     Ok(rules.groups.into_iter().flat_map(|group| group.rules).collect())

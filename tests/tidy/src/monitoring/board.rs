@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use serde::Deserialize;
 
-/// The board.
+/// The dashboard.
 pub const BOARD: &str = "dist/monitoring/podvisor.json";
 
-/// Columns of a board (Grafana's `gridPos`).
+/// Columns of a dashboard (Grafana's `gridPos`).
 const COLUMNS: u32 = 24;
 
 /// The variable for choosing a panel's datasource.
@@ -66,7 +66,7 @@ struct Target {
     legend_format: String,
 }
 
-/// A query of the board.
+/// A query of the dashboard.
 #[derive(Clone, Debug)]
 pub struct Query {
     /// The panel's title, or the variable's name.
@@ -86,10 +86,10 @@ impl Query {
     }
 }
 
-/// The board's panels, and all its queries, those of its variables among them.
+/// The dashboard's panels, and all its queries, those of its variables among them.
 ///
 /// # Errors
-/// If the text is no board.
+/// If the text is no dashboard.
 pub fn panels(text: &str) -> anyhow::Result<(Vec<Panel>, Vec<Query>)> {
     let board: Board = serde_json::from_str(text)?;
     let of_panel = |panel: &Panel| {

@@ -88,8 +88,8 @@ impl Step {
     }
 }
 
-/// A share of the steps, in an order of its own; both follow from the seed. Frozen VMMs take minutes each:
-/// they are left to whoever asks for all.
+/// A share of the steps, in a random order; both follow from the seed. Frozen VMMs take minutes each: they
+/// only run with all steps.
 pub(crate) fn share(mut steps: Vec<Step>, seed: u64, count: Option<usize>) -> Vec<Step> {
     steps.sort();
     if count.is_some() {

@@ -215,8 +215,8 @@ impl Client {
             ContainerState::ContainerCreated => Stage::Created,
             ContainerState::ContainerRunning => Stage::Started,
             ContainerState::ContainerExited => Stage::Stopped,
-            // The daemon was killed in the middle of the start, and nobody knows: a kubelet removes such a
-            // container.
+            // The daemon was killed in the middle of the start, so the outcome is unknown: a kubelet removes
+            // such a container.
             ContainerState::ContainerUnknown => return self.remove(which).await,
         };
     }

@@ -30,7 +30,7 @@ use self::disturbance::Disturber;
 use self::model::Ledger;
 use crate::load;
 
-/// Clients at once, each with a pod of its own.
+/// Clients at once, each with its own pod.
 const CLIENTS: u64 = 3;
 /// Seconds of a walk: in `make test`, `make load` and `make soak`.
 const SECONDS: [usize; 3] = [60, 600, 1800];
