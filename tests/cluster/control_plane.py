@@ -95,8 +95,8 @@ class ControlPlane:
         self.processes[name] = (process, command)
 
     def _wait(self):
-        """Until it is ready. Where a first start takes too long for it, it ends itself; the next one has less
-        to do."""
+        """Until it is ready. If a first start takes too long for it, it ends itself; the next one has less to
+        do."""
         deadline = time.monotonic() + LIMIT
         context = ssl._create_unverified_context()
         while True:

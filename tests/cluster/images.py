@@ -24,7 +24,7 @@ LAYER = "application/vnd.oci.image.layer.v1.tar"
 
 
 def closure(program):
-    """The program's libraries and its loader, as paths on this machine; none where it is static."""
+    """The program's libraries and its loader, as paths on this host; none for a static program."""
     listed = subprocess.run(["ldd", program], capture_output=True, text=True)
     if listed.returncode:
         return []

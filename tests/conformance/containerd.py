@@ -1,4 +1,4 @@
-"""containerd as the node's other runtime: 2.x where there is one, else Debian's 1.6."""
+"""containerd as the node's other runtime: 2.x if available, otherwise Debian's 1.6."""
 
 import pathlib
 import re
@@ -42,7 +42,7 @@ class Containerd:
 
     def start(self):
         """Starts it, also again over its state."""
-        # The shim is beside it, where it is not Debian's.
+        # If it is not Debian's, the shim is beside it.
         beside = pathlib.Path(self.binary).parent
         environment = {"PATH": f"{beside}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
         with open(self.log, "a") as log:

@@ -33,7 +33,7 @@ NOTHING = b"\x66\x0f\x1f\x44\x00\x00"
 
 
 def mended(code):
-    """The program without the note, or None where it is not known where it would be made."""
+    """The program without the note, or None if the place of the note is unknown."""
     changed, places = NOTE.subn(lambda found: found["before"] + NOTHING + found["after"], code)
     return changed if places == 1 else None
 

@@ -91,7 +91,7 @@ network() {
     echo "127.0.1.1 node" >>/etc/hosts
 }
 
-# See hold.py. Without it the node works, but may die where VMs come and go.
+# See hold.py. Without it the node works, but may die when VMs come and go.
 hold() {
     "$PYTHON" "$HOLD" </dev/null >/run/node/held 2>/dev/console &
     tries=0

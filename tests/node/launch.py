@@ -126,7 +126,8 @@ def _die_with_parent():
 
 
 def _same_file(one, other):
-    """Whether two descriptors are one file: then the node merges its streams, and their order is kept."""
+    """Returns true if two descriptors are one file: then the node merges its streams, and their order is
+    kept."""
     try:
         first, second = os.fstat(one), os.fstat(other)
     except OSError:
@@ -199,8 +200,8 @@ def _qemu(node, scratch, ends, shared, icount):
 
 
 def _share(tag, path, writable):
-    # `remap` keeps inode numbers apart where the tree crosses file systems; `none` does as passthrough, but
-    # lets a non-root user share.
+    # `remap` keeps inode numbers distinct if the tree crosses file systems; `none` does the same as
+    # passthrough, but lets a non-root user share.
     options = "" if writable else ",readonly=on"
     escaped = path.replace(",", ",,")
     return ["-fsdev", f"local,id={tag},path={escaped},security_model=none,multidevs=remap{options}",

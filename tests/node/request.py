@@ -9,7 +9,7 @@ NAMES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "CI", "TMPDIR", "S
 # Prefixes of names. MAKEFLAGS is left out on purpose: it names a jobserver's descriptors, missing in the
 # node.
 PREFIXES = ("CARGO_", "PODVISOR_", "RUST_", "RUSTUP_")
-# A registry token has no use where there is no network.
+# A registry token is useless without a network.
 SECRET_SUFFIXES = ("_TOKEN", "_CREDENTIAL_PROVIDER")
 
 

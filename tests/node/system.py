@@ -40,7 +40,7 @@ NODE_MODULES = (
 
 
 class Node:
-    """Where a prepared node lies."""
+    """The directory of a prepared node."""
 
     def __init__(self, directory):
         self.directory = directory

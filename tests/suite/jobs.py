@@ -21,7 +21,7 @@ class Job:
     def __init__(self, name, title, command, in_node=False, beside=False, needed_by=None):
         self.name, self.title, self.command = name, title, command
         self.in_node = in_node
-        # Whether the job waits for most of its time, and so has no lane to itself.
+        # True if the job waits most of the time, and so needs no lane.
         self.beside = beside
         # The module of end-to-end tests using the job's output.
         self.needed_by = needed_by

@@ -9,7 +9,7 @@ import subprocess
 from nodes import MEMORY_MIB
 from programs import ROOT
 
-# A lane keeps one processor busy. More nodes than two gain nothing where processors are the bound, and take
+# A lane keeps one processor busy. If processors are the bound, more than two nodes gain nothing, and take
 # memory.
 LANES_MAX = 2
 # MiB for everything beside the nodes.

@@ -1,4 +1,4 @@
-"""Builds the programs of the tests, and finds where cargo has put them."""
+"""Builds the programs of the tests, and finds them in cargo's output."""
 
 import json
 import os

@@ -16,7 +16,7 @@ impl Cost {
         let written = io.lines().find_map(|line| line.strip_prefix("wchar: ")).context("no wchar")?;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let (_, fields) = stat.rsplit_once(") ").context("no fields")?;
-        // Fields 14 to 17 (proc_pid_stat(5)), where the state is the third.
+        // Fields 14 to 17 (proc_pid_stat(5)); the state is the third.
         let ticks = fields.split(' ').skip(11).take(4).map(str::parse::<u64>);
         Ok(Cost { written: written.trim().parse()?, ticks: ticks.sum::<Result<u64, _>>()? })
     }

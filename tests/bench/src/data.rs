@@ -45,7 +45,7 @@ pub(crate) const NANOSECONDS_OF_THOUSAND: f64 = 2000.0;
 pub(crate) struct Work {
     name: &'static str,
     options: &'static [&'static str],
-    /// Whether `options` write.
+    /// True if `options` write.
     writes: bool,
     /// True if the file is in the reader's page cache.
     warm: bool,

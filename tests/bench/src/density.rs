@@ -169,7 +169,7 @@ async fn print_rest(host: &Host) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Exits of all guests of this node, where its debugfs is mounted.
+/// Exits of all guests of this node, if its debugfs is mounted.
 fn exits() -> Option<u64> {
     std::fs::read_to_string("/sys/kernel/debug/kvm/exits").ok()?.trim().parse().ok()
 }

@@ -99,7 +99,7 @@ pub(crate) async fn with_templates(host: &mut Host, state: &Path, spare_vms: usi
     tokio::time::timeout(MADE_WITHIN, made).await.context("no template was made")
 }
 
-/// Whether there is a whole template on the disk, where it comes last.
+/// Returns true if there is a complete template on the disk, the last step of making one.
 fn has_template(templates: &Path) -> bool {
     let entries = fs::read_dir(templates).into_iter().flatten().flatten();
     entries

@@ -70,7 +70,7 @@ async fn main() -> anyhow::Result<()> {
     programs::stage_libraries(&built.bin.join("podvisor-vmm"))?;
     let mut rows = Vec::new();
     let ended = line_up(&args, &built, memory.path(), &mut rows).await;
-    // Also where one of them failed.
+    // Also if one of them failed.
     rows::print(&rows);
     ended
 }

@@ -70,7 +70,7 @@ const WORKS: [Work; 2] = [
     },
 ];
 
-/// A place where iperf3 runs.
+/// A place for running iperf3.
 enum End {
     Node { address: IpAddr },
     Namespace { name: String, address: IpAddr },

@@ -54,7 +54,7 @@ struct Marks {
     first_byte: Duration,
 }
 
-/// Starts pods in each way: as many as asked for, or some more where they start at the same time.
+/// Starts pods by each kind of start: as many as requested, or some more if they start at the same time.
 pub(crate) async fn bench(
     host: &mut Host,
     memory: &Path,
@@ -66,7 +66,7 @@ pub(crate) async fn bench(
     with_templates(host, &state, crowd.at_once.clamp(1, SPARE_VMS_MAX)).await?;
     let image = host.client().pull(&host.busybox()).await?;
     let mut rows = Vec::new();
-    // One round where both are the same.
+    // One round if both are the same.
     for present in BTreeSet::from([0, crowd.present]) {
         make(host, CLONED, present, AT_ONCE).await?;
         for at_once in BTreeSet::from([1, crowd.at_once.max(1)]) {

@@ -7,7 +7,7 @@ use tests_e2e::{Host, spec};
 /// Calls at once while pods are made, recovered and removed.
 pub(crate) const AT_ONCE: usize = 4;
 
-/// Makes some pods of a handler, the default one where it has no name, so many at a time.
+/// Makes some pods of a handler (of the default one if it has no name), so many at a time.
 pub(crate) async fn make(host: &Host, handler: &str, pods: usize, at_once: usize) -> anyhow::Result<()> {
     for first in (0..pods).step_by(at_once) {
         let batch = (first..pods.min(first + at_once)).map(|number| {

@@ -26,7 +26,7 @@ pub(crate) fn stage(program: &Path, memory: &Path) -> anyhow::Result<PathBuf> {
     Ok(copy)
 }
 
-/// Keeps the libraries of a program in memory, where the node's file tree is the host's.
+/// Keeps the libraries of a program in memory, because the node's file tree is the host's.
 pub(crate) fn stage_libraries(program: &Path) -> anyhow::Result<()> {
     if !in_software_node() {
         return Ok(());

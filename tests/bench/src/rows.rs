@@ -48,8 +48,8 @@ impl Row {
     }
 }
 
-/// Prints the rows with their ratios to [`YARDSTICK`], in millions of instructions where the clock counts
-/// them, else in milliseconds.
+/// Prints the rows with their ratios to [`YARDSTICK`], in millions of instructions if the clock counts them,
+/// otherwise in milliseconds.
 pub(crate) fn print(rows: &[Row]) {
     let counted = std::env::var_os(COUNTED).is_some_and(|counted| counted != "0");
     let (unit, of): (_, fn(Duration) -> f64) = match counted {

@@ -89,7 +89,7 @@ fn mended(fields: &[u8]) -> Option<Vec<u8>> {
     None
 }
 
-/// An integer with a prefix of this many bits, and where it ends.
+/// An integer with a prefix of this many bits, and its end.
 fn integer(fields: &[u8], at: usize, prefix: u32) -> Option<(usize, usize)> {
     let mask = (1_usize << prefix) - 1;
     let mut value = usize::from(*fields.get(at)?) & mask;

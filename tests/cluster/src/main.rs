@@ -50,7 +50,7 @@ async fn main() -> Result<()> {
         .add_service(IdentityServer::new(plugin.clone()))
         .add_service(NodeServer::new(plugin))
         .serve_with_incoming(listen(&socket)?);
-    // The kubelet calls back as soon as it sees this socket, so the other one is there before.
+    // The kubelet calls back as soon as it sees this socket, so the other one is made first.
     let registrar = Registrar { endpoint: socket.display().to_string() };
     let introducing = Server::builder()
         .add_service(RegistrationServer::new(registrar))

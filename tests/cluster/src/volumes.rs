@@ -19,7 +19,7 @@ impl Volumes {
         Volumes { data }
     }
 
-    /// Mounts the volume at the target. Both directories are made where they are missing.
+    /// Mounts the volume at the target. Missing directories are made.
     ///
     /// # Errors
     /// `InvalidArgument` if the name or the path is invalid; `Internal` if the node refuses.
@@ -74,7 +74,7 @@ fn checked(target: &Path) -> Result<(), Status> {
     Err(Status::invalid_argument(format!("{} is no absolute path", target.display())))
 }
 
-/// Whether both are one directory, as after a bind.
+/// Returns true if both are one directory, as after a bind.
 fn same(source: &Path, target: &Path) -> Result<bool, Status> {
     let identity = |path: &Path| {
         let found = std::fs::metadata(path).map_err(|error| failed("looking at", path, &error))?;

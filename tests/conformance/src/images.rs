@@ -14,7 +14,7 @@ use walkdir::WalkDir;
 const NGINX: &str = include_str!("../images/nginx.conf");
 const HTTPD: &str = include_str!("../images/httpd.conf");
 
-/// Where the suite's host-network specs look for its web server.
+/// The port of the web server in the suite's host-network specs.
 const HOST_NETWORK_PORT: &str = "12003";
 
 /// Users of the image. A spec distinguishes their groups from the request's additional ones.

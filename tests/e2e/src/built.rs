@@ -37,7 +37,7 @@ impl Built {
         }
     }
 
-    /// Whether the environment names directories: `make test` has it do so, and no benchmark.
+    /// Returns true if the environment names directories: `make test` does so, benchmarks do not.
     pub fn is_in_environment() -> bool {
         std::env::var_os(BIN_VARIABLE).is_some()
     }

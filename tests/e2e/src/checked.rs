@@ -196,7 +196,7 @@ fn container(status: &ContainerStatus) -> Option<&'static str> {
         (status.created_at > 0, "created_at is set"),
         (!image.is_empty(), "image.image is set"),
         (status.image_id.starts_with("sha256:"), "image_id is the image's id"),
-        // A reference by digest; the id where the image has none.
+        // A reference by digest, or the id if the image has none.
         (status.image_ref.contains("sha256:"), "image_ref names a digest"),
         (status.log_path.starts_with('/'), "log_path is absolute"),
         (started == (status.started_at > 0), "started_at is set once it runs"),

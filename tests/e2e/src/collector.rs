@@ -38,14 +38,14 @@ pub struct Collected {
     pub kind: i32,
     /// Attributes as texts.
     pub attributes: BTreeMap<String, String>,
-    /// Why it failed, where it did.
+    /// The error, if it failed.
     pub failure: Option<String>,
 }
 
 /// A running collector.
 #[derive(Clone, Debug)]
 pub struct Collector {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     spans: Arc<Mutex<Vec<Collected>>>,
 }

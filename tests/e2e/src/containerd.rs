@@ -146,7 +146,7 @@ fn text(major: u32, dir: &Path, network: &Network, registry: &str) -> nix::Resul
 async fn launch(program: &Path, dir: &Path) -> anyhow::Result<Child> {
     let output = File::options().create(true).append(true).open(dir.join("log"))?;
     let mut command = Command::new(program);
-    // The shim and runc are beside it, where it is not Debian's.
+    // If it is not Debian's, the shim and runc are beside it.
     if let Some(beside) = program.parent().filter(|beside| !beside.as_os_str().is_empty()) {
         let others = std::env::var_os("PATH").unwrap_or_default();
         let all = std::iter::once(beside.to_owned()).chain(std::env::split_paths(&others));

@@ -19,7 +19,7 @@ use crate::fail_points::{self, FailPoints};
 use crate::network::{Network, PLUGINS};
 use crate::wait::WITHIN;
 
-/// The filter of a daemon's log, where its configuration has none.
+/// The filter of a daemon's log, if its configuration has none.
 const LOG_VARIABLE: &str = "PODVISOR_LOG";
 const LOG_FILTER: &str =
     "info,runtime_cri=debug,runtime_pod=debug,runtime_net=debug,runtime_vm=debug,runtime_guest=debug";
@@ -137,7 +137,7 @@ impl Daemon {
         &self.program.binary
     }
 
-    /// Whether the configuration has pods start from a template.
+    /// Returns true if pods start from a template by the configuration.
     ///
     /// # Panics
     /// When it cannot be read.
@@ -310,7 +310,7 @@ fn no_spare_namespaces(built: &Built) -> &'static str {
     if Built::is_in_environment() && !built.is_previous() { "spare_namespaces = 0\n" } else { "" }
 }
 
-/// Keeps plugins of the node, and of other tests, from a test's daemon. The release before knows nothing of
+/// Keeps plugins of the node, and of other tests, from a test's daemon. The previous release knows none of
 /// them.
 fn own_plugins(built: &Built, dir: &Path) -> String {
     if built.is_previous() {

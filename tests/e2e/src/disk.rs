@@ -116,7 +116,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // The first two fail where there is nothing to end.
+        // The first two fail if there is nothing to end.
         let _ = quiet(Command::new("fsfreeze").arg("-u").arg(&self.at));
         let _ = quiet(Command::new("mount").args(["-o", "remount,rw"]).arg(&self.at));
         // A VM left by a failed test may still hold its scratch disk.

@@ -144,7 +144,7 @@ fn read(mut record: &fs::File, from: u64) -> io::Result<Vec<Passing>> {
     Ok(text.lines().filter_map(passing).collect())
 }
 
-/// A line of the record; none where a killed daemon left half of one.
+/// A line of the record; none if a killed daemon left half of one.
 fn passing(line: &str) -> Option<Passing> {
     let mut fields = line.split(' ');
     let (point, nth) = (fields.next()?.to_owned(), fields.next()?.parse().ok()?);

@@ -201,7 +201,7 @@ impl Host {
     /// another way than its handler's: otherwise nothing would notice.
     ///
     /// # Errors
-    /// When it has to be killed, or such a pod was started.
+    /// If it must be killed, or such a pod was started.
     pub async fn stop(mut self) -> anyhow::Result<()> {
         self.daemon.stop().await?;
         self.network.remove().await?;

@@ -114,7 +114,7 @@ fn since(before: &[Counted], after: &[Counted], between: Duration) -> Vec<Thread
     after.iter().map(thread).collect()
 }
 
-/// The number behind a key at the beginning of a line; 0 where the kernel does not have it.
+/// The number after a key at the beginning of a line; 0 if the kernel does not have it.
 fn field(text: &str, key: &str) -> u64 {
     text.lines()
         .find_map(|line| line.strip_prefix(key))

@@ -72,7 +72,7 @@ impl KubeletVolumes {
         Ok(directory)
     }
 
-    /// Gives an emptyDir of `medium: Memory` another size.
+    /// Changes the size of an emptyDir of `medium: Memory`.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -82,8 +82,8 @@ impl KubeletVolumes {
         Ok(mount(None::<&str>, &directory, None::<&str>, MsFlags::MS_REMOUNT, Some(options.as_str()))?)
     }
 
-    /// Publishes a version of a Secret or a ConfigMap, as the kubelet's atomic writer does it: all of it at once. The files
-    /// have this mode and group.
+    /// Publishes a version of a Secret or a ConfigMap, as the kubelet's atomic writer does it: all of it at
+    /// once. The files have this mode and group.
     ///
     /// # Errors
     /// The kernel's refusal.
@@ -123,7 +123,7 @@ impl KubeletVolumes {
         Ok(volume)
     }
 
-    /// Binds a part of a volume for a container. A directory is made where nothing is there.
+    /// Binds a part of a volume for a container. If nothing is there, a directory is made.
     ///
     /// # Errors
     /// The kernel's refusal.

@@ -36,7 +36,7 @@ impl LoopDevice {
         &self.file
     }
 
-    /// Gives the device this many bytes, as a storage plugin does with a claim.
+    /// Enlarges the device to this many bytes, like a storage plugin does with a claim.
     ///
     /// # Errors
     /// When the file cannot be enlarged, or the kernel refuses.

@@ -74,7 +74,7 @@ impl Nfs {
         Ok(nfs)
     }
 
-    /// The directory on the server, where root is root.
+    /// The directory on the server. Root is root there.
     #[must_use]
     pub fn exported(&self) -> &Path {
         &self.exported

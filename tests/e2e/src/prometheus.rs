@@ -112,7 +112,7 @@ fn evaluated(answer: &Value) -> anyhow::Result<Option<Vec<Rule>>> {
     Ok(Some(rules.into_iter().map(rule).collect()))
 }
 
-/// Gives figures to `promtool check metrics`, and returns its words; empty where it finds nothing.
+/// Runs `promtool check metrics` on metrics, and returns its output; empty if it finds nothing.
 ///
 /// # Errors
 /// When it cannot be run, or cannot read the figures.

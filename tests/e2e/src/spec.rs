@@ -54,7 +54,7 @@ pub fn container(name: &str, image: &str, command: &[&str]) -> v1::ContainerConf
     }
 }
 
-/// Makes a container privileged. Its pod has to be one of [`privileged_pod`].
+/// Makes a container privileged. Its pod must be one of [`privileged_pod`].
 pub fn privileged(mut config: v1::ContainerConfig) -> v1::ContainerConfig {
     config.linux.get_or_insert_default().security_context.get_or_insert_default().privileged = true;
     config

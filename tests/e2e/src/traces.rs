@@ -56,7 +56,7 @@ pub fn waiting_vms(log: &str) -> Vec<String> {
     made.filter(|id| !gone.iter().any(|line| line.contains(id.as_str()))).collect()
 }
 
-/// Whether the trace is the VMM's of this id, by the daemon's log, or in its directory.
+/// Returns true if the trace is the VMM's of this id, by the daemon's log, or in its directory.
 pub(crate) fn is_of_vm(trace: &str, id: &str, log: &str) -> bool {
     let started = format!("a VMM was started pod=\"{id}\" pid=");
     let process = log.split_once(&started).and_then(|(_, rest)| rest.lines().next());

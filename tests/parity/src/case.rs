@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 pub(crate) struct Case {
     /// Name of the behaviour. Unique in the whole table.
     pub(crate) name: String,
-    /// Where the question comes from, if others asked it first: a test of another runtime, a public report.
+    /// The question's source, if others asked it first: a test of another runtime, a public report.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) from: String,
     /// The image. Without it busybox.

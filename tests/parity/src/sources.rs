@@ -10,7 +10,7 @@ use walkdir::{DirEntry, WalkDir};
 use crate::case::Mount;
 use crate::tree;
 
-/// Where the sources of a run are, in the order of the case's mounts.
+/// The paths of a run's sources, in the order of the case's mounts.
 #[derive(Debug)]
 pub(crate) struct Sources {
     paths: Vec<PathBuf>,

@@ -155,7 +155,7 @@ impl Used {
     }
 }
 
-/// Whether a crate is another one, or is built from it, directly or not.
+/// Returns true if a crate is another one, or depends on it, directly or not.
 fn reaches(crates: &[Crate], from: &str, to: &str) -> bool {
     let uses = |name: &str| crates.iter().find(|ours| ours.name == name).map(|ours| &ours.uses);
     from == to || uses(from).is_some_and(|uses| uses.iter().any(|used| reaches(crates, used, to)))

@@ -80,7 +80,7 @@ fn judge(commit: &Commit) -> Option<String> {
     None
 }
 
-/// Whether a word may be an imperative, as far as its form shows.
+/// Returns true if a word may be an imperative, by its form.
 fn is_order(verb: &str) -> bool {
     let lower = verb.to_lowercase();
     let inflected = ["ed", "ing", "s"].iter().any(|end| lower.ends_with(end));
@@ -88,7 +88,7 @@ fn is_order(verb: &str) -> bool {
     !verb.is_empty() && !NO_VERBS.contains(&lower.as_str()) && (!inflected || plain)
 }
 
-/// The commits since the rule, newest first; none, with a reason, where the history does not reach back.
+/// The commits since the rule, newest first; none, with a reason, if the history is too short.
 ///
 /// # Errors
 /// If git's output is unexpected.

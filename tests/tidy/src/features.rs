@@ -17,7 +17,7 @@ pub type Resolved = BTreeSet<String>;
 /// directory.
 ///
 /// # Errors
-/// Where cargo does not know all crates.
+/// If cargo does not know all crates.
 pub fn read(root: &Path) -> Result<(Resolved, Resolved)> {
     Ok((resolved(root, &["--exclude", LEFT_OUT])?, resolved(root, &[])?))
 }

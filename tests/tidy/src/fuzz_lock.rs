@@ -15,7 +15,7 @@ pub type Needs = BTreeMap<String, BTreeSet<String>>;
 /// Reads the requests of the manifests of the workspace at `root`, without tests and optional crates.
 ///
 /// # Errors
-/// Where a manifest cannot be read, or is no TOML.
+/// If a manifest cannot be read, or is invalid TOML.
 pub fn asked(root: &Path, crates: &[Crate]) -> Result<Needs> {
     let read = |ours: &Crate| {
         let path = root.join(&ours.dir).join("Cargo.toml");
@@ -29,7 +29,7 @@ pub fn asked(root: &Path, crates: &[Crate]) -> Result<Needs> {
 /// Reads a lock file's entries for the crates on this disk.
 ///
 /// # Errors
-/// Where the text is no TOML.
+/// If the text is invalid TOML.
 pub fn locked(lock: &str) -> Result<Needs> {
     let lock: toml::Table = lock.parse().context("the fuzz targets' Cargo.lock")?;
     let packages = lock.get("package").and_then(toml::Value::as_array).into_iter().flatten();

@@ -19,7 +19,7 @@ const OF_OTHERS: &[&str] = &[
     "TOML parse error at line",
 ];
 
-/// Shorter pieces say nothing of where they come from.
+/// Shorter pieces do not identify their source.
 const BYTES_MIN: usize = 14;
 
 /// One line for each quoted text of a page missing in the sources.

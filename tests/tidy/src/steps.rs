@@ -95,7 +95,7 @@ pub fn check(sources: &[Source]) -> Vec<String> {
     unpassed.chain(stale).chain(idle).collect()
 }
 
-/// Whether a file is of the daemon's crates, and not for tests alone.
+/// Returns true if a file belongs to the daemon's crates, and not only to tests.
 fn is_daemons(source: &Source) -> bool {
     let path = &source.path;
     path.starts_with("runtime/")
@@ -120,7 +120,7 @@ impl Function {
     }
 }
 
-/// Whether a path stands in the text, and not as the beginning of a longer one.
+/// Returns true if a path is in the text, and not as the beginning of a longer one.
 fn mentions(text: &str, path: &str) -> bool {
     text.split(path).skip(1).any(|rest| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_'))
 }

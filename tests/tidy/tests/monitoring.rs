@@ -52,7 +52,7 @@ fn the_boards_queries_ask_for_what_the_code_serves() {
 #[test]
 fn prometheus_takes_the_boards_queries() {
     let (_, queries) = panels(&text(BOARD)).unwrap();
-    // Queries are checked where they stand as rules. YAML has JSON in it.
+    // Queries are checked as rules. JSON is valid YAML.
     let rule = |(at, query): (usize, &tests_tidy::monitoring::Query)| {
         let query = query.text.replace("$__rate_interval", "2m");
         serde_json::json!({ "record": format!("board:{at}"), "expr": query })

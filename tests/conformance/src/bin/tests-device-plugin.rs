@@ -34,7 +34,7 @@ const DEADLINE: Duration = Duration::from_mins(5);
     about = "Allots /dev/fuse, a mount, a variable and an annotation to containers of podvisor.test/fuse"
 )]
 struct Options {
-    /// The kubelet's directory of plugins, where its `kubelet.sock` is.
+    /// The kubelet's directory of plugins, with its `kubelet.sock`.
     directory: PathBuf,
     /// Directory of the node, mounted read-only in a container as `/allotted`.
     mount: PathBuf,

@@ -165,8 +165,8 @@ async fn a_reloader_sees_each_of_a_hundred_updates_of_a_configmap() {
 
 /// A program printing so many bytes of `/config/key`, and again after each rename in `/config`.
 fn reloader(bytes: usize) -> Vec<u8> {
-    // inotify_init1(2) gives the lowest free number, and the program has standard streams alone; open(2) the
-    // next one.
+    // inotify_init1(2) returns the lowest free number, and the program only has standard streams; open(2)
+    // returns the next one.
     const EVENTS: u32 = 3;
     const FILE: u32 = 4;
     const MOVED_TO: u32 = 0x80;

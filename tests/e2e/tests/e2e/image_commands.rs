@@ -70,7 +70,7 @@ async fn people_pull_list_inspect_import_and_remove_images() {
     for part in [": done\n", &format!("pulled {busybox} (")] {
         assert!(text.contains(part), "{part:?}: {text}");
     }
-    // The second time everything is there.
+    // The second time there is nothing to fetch.
     let id = succeeds(&host, &["pull", "-q", &busybox]).await.trim_end().to_owned();
     assert!(id.starts_with("sha256:") && id.len() == 71, "{id}");
     let (output, _, error) = run(&host, &["pull", "-q", &host.image("nothing:1"), &busybox]).await;

@@ -183,7 +183,7 @@ async fn conditions(client: &mut Client) -> Vec<v1::RuntimeCondition> {
     conditions
 }
 
-/// Waits until the condition has this reason; the empty one where it holds.
+/// Waits until the condition has this reason; the empty one if it is true.
 async fn turns(client: &mut Client, name: &str, reason: &str) -> String {
     until_seen(format!("the condition {name} to have the reason {reason:?}"), async || {
         let conditions = conditions(client).await;

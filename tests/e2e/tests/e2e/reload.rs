@@ -143,7 +143,7 @@ async fn a_running_pod_outlives_reloads_and_each_says_what_it_did() {
     host.stop().await.unwrap();
 }
 
-/// Whether the only image of the host is reported as pinned.
+/// Returns true if the only image of the host is reported as pinned.
 async fn is_pinned(host: &Host) -> bool {
     let request = v1::ListImagesRequest::default();
     let listed = host.client().images.list_images(request).await.unwrap().into_inner().images;

@@ -68,7 +68,7 @@ fn asks_the_proxy(address: &str, port: u16) -> String {
     )
 }
 
-/// Waits until the proxy answers for an address: the proxy has to begin to listen first.
+/// Waits until the proxy answers for an address: the proxy must listen first.
 async fn proxied(client: &mut Client, container: &str, address: &str, port: u16) {
     let ask = asks_the_proxy(address, port);
     until(format!("the proxy's answer for {address}:{port}"), async || {
@@ -86,7 +86,7 @@ fn with_users_of(pod: &v1::PodSandboxConfig, mut config: v1::ContainerConfig) ->
     config
 }
 
-/// Runs a pod of proxy and app behind the mesh, and sees where connections go.
+/// Runs a pod of proxy and app behind the mesh, and checks the targets of connections.
 async fn see_the_mesh(host: &Host, config: &v1::PodSandboxConfig) {
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();

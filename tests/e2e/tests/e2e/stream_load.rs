@@ -135,7 +135,7 @@ async fn many_commands_at_once_and_commands_that_end_at_once_lose_nothing() {
         assert_eq!(session.said["stdout"].len(), ABRUPT_BYTES);
     }
 
-    // An answer holds 16 MiB, and says where it was cut.
+    // An answer holds 16 MiB, and names the place of the cut.
     let line = "head -c 20000000 /dev/zero; echo oops >&2; exit 4";
     let answer = client.exec(&id, &["sh", "-c", line], 600).await.unwrap();
     let said = String::from_utf8(answer.stdout).unwrap();

@@ -148,7 +148,7 @@ async fn much_goes_out_and_in_unchanged_through_bounded_memory() {
     host.stop().await.unwrap();
 }
 
-/// Whether `bytes` are the pattern's, repeated, from `at` on.
+/// Returns true if `bytes` are the pattern's, repeated, from `at` on.
 fn repeats(pattern: &[u8], at: usize, mut bytes: &[u8]) -> bool {
     let mut from = at % pattern.len();
     while !bytes.is_empty() {

@@ -1,4 +1,4 @@
-//! Exec and port-forward where the daemon serves streams by TLS.
+//! Exec and port-forward with a daemon serving streams by TLS.
 
 use std::process::Stdio;
 

@@ -33,7 +33,7 @@ trait Templates {
 }
 
 impl Templates for Host {
-    /// Takes its templates from the daemon's other handler, and stops the daemon where it had any.
+    /// Removes templates from the daemon's other handler, and stops the daemon if it had any.
     async fn without_templates(&mut self) {
         let config = fs::read_to_string(self.daemon.config()).unwrap();
         let (on, off) = ("template = \"node\"\n", "template = \"off\"\n");
@@ -62,7 +62,7 @@ impl Templates for Host {
         entries.map(|entry| entry.unwrap().path()).collect()
     }
 
-    /// Waits for the template on the disk, where it comes last.
+    /// Waits for the template on the disk, the last step of making one.
     async fn has_template(&self) -> PathBuf {
         until_seen("a template on the disk", async || {
             let made = self.templates().into_iter().find(|path| {
@@ -81,8 +81,8 @@ impl Templates for Host {
         logs.filter(|log| log.contains(&format!("\"message\":\"{line}\""))).count()
     }
 
-    /// Waits until there are directories of running VMs, or none: no pod is there, and those of templates
-    /// come and go.
+    /// Waits until there are directories of running VMs, or none: no pod exists, and those of templates come
+    /// and go.
     async fn has_run_dirs(&self, wanted: bool) {
         let there = || fs::read_dir(self.dir().join("run/pods")).is_ok_and(|mut dirs| dirs.next().is_some());
         let event = if wanted { "directories of VMs to come" } else { "directories of VMs to go" };
@@ -202,7 +202,7 @@ async fn clones_share_nothing_that_a_container_can_read_but_what_is_listed() {
             assert!(!read.trim().is_empty(), "{line}");
             assert!(seen.insert(read.clone()), "{line}: clone {number} has what another had: {read}");
         }
-        // Two are there at once, as they are on a node.
+        // Two exist at once, like on a node.
         if let Some(former) = former.replace(pod) {
             client.remove_pod(&former).await.unwrap();
         }
@@ -233,7 +233,7 @@ fn assert_secrets_are_not_drawn(template: &std::path::Path) {
             _ => continue,
         };
         let address = u64::from_str_radix(address, 16).unwrap();
-        // Where the kernel's image is mapped (`__START_KERNEL_map`, arch/x86/include/asm/page_64_types.h):
+        // The kernel's image is mapped here (`__START_KERNEL_map`, arch/x86/include/asm/page_64_types.h):
         // there is no KASLR.
         let place = address - 0xffff_ffff_8000_0000;
         let mut secret = vec![0xff; bytes];
@@ -320,7 +320,7 @@ async fn a_full_disk_costs_the_template_and_a_kill_leaves_nothing() {
     host.daemon.logs("a template cannot be made", 1).await;
     assert!(host.templates().is_empty());
     host.disk().free().unwrap();
-    // Killed while the template's VM is there.
+    // Killed while the template's VM exists.
     host.daemon.kill_and_restart().await.unwrap();
     host.has_run_dirs(true).await;
     host.daemon.kill_and_restart().await.unwrap();

@@ -1,6 +1,6 @@
 //! Tries of root with every capability, from inside a container, at the node, its runtimes and another
-//! tenant. Each try is made in a privileged pod of the node first, where it succeeds, and then in a pod in a
-//! VM, where none does.
+//! tenant. Each try is first made in a privileged pod of the node, and succeeds there, and then in a pod in a
+//! VM, and fails there.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,8 @@ const SET: &str = "37";
 struct Try {
     aim: &'static str,
     line: String,
-    /// Whether the aim was reached, where the node has to look; the line's end decides otherwise.
+    /// Returns true if the aim was reached, for tries only visible on the node; otherwise the line's status
+    /// decides.
     on_node: Option<Box<dyn Fn() -> bool>>,
 }
 

@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tonic::Request;
 use tonic::transport::Channel;
 
-/// Where the figures of the daemon with a broken collector are.
+/// The metrics address of the daemon with a broken collector.
 const FIGURES: (&str, u16) = ("127.0.0.1", 9135);
 
 /// The calling kubelet's span.

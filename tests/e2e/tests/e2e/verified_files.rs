@@ -26,7 +26,7 @@ const ROUND_SECONDS: i64 = 1200;
 struct Place {
     name: &'static str,
     file: &'static str,
-    /// Whether the guest's page cache is passed by.
+    /// True if the guest's page cache is bypassed.
     direct: bool,
 }
 

@@ -57,7 +57,7 @@ async fn an_unconfined_container_cannot_dial_the_agent() {
 
 /// A program connecting to a vsock port: it sends the message, and waits for a byte of an answer.
 pub(crate) fn dialer(cid: u32, port: u32, message: &[u8]) -> Vec<u8> {
-    // socket(2) gives the lowest free number, and the program has standard streams alone.
+    // socket(2) returns the lowest free number, and the program only has standard streams.
     const SOCKET: u32 = 3;
     let code = |address: u32, text: u32, answer: u32| {
         let length = u32::try_from(message.len()).unwrap();

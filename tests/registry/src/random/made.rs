@@ -200,7 +200,7 @@ impl Making<'_> {
         }
         let (name, parent) = target.split_last().unwrap();
         let link = self.spelt(parent, name);
-        // An archiver writes the target's attributes. Where a builder writes others, all unpackers set these.
+        // An archiver writes the target's attributes. If a builder writes others, all unpackers set these.
         let entry =
             Entry { path: spelt.to_vec(), link, mode: 0o444, owner: (3, 4), mtime: (5, 6), ..plain(b'1') };
         self.model.link(path, &target, (entry.mode, entry.owner, entry.mtime));

@@ -43,7 +43,7 @@ impl Node {
         Node { kind: Kind::Directory, mode: 0o755, owner: (0, 0), mtime: (0, 0), xattrs: BTreeMap::new() }
     }
 
-    /// Whether it is a directory.
+    /// Returns true for a directory.
     pub fn is_directory(&self) -> bool {
         self.kind == Kind::Directory
     }
@@ -114,7 +114,7 @@ impl Model {
         self.names.insert(path.to_vec(), self.nodes.len() - 1);
     }
 
-    /// Gives the node at `target` one more name, and the mode, owner and time of its entry.
+    /// Adds a name to the node at `target`, and sets the mode, owner and time of the entry.
     pub(crate) fn link(
         &mut self,
         path: &[Vec<u8>],

@@ -2,7 +2,7 @@
 
 use syn::{Attribute, Item, Meta};
 
-/// Whether the attributes leave an item to tests alone.
+/// Returns true if the attributes restrict an item to tests.
 pub(crate) fn only_tests(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let Meta::List(list) = &attribute.meta else { return attribute.path().is_ident("test") };

@@ -65,7 +65,7 @@ pub struct Definition {
     pub module: usize,
     /// The line of its name.
     pub line: usize,
-    /// Whether it is `pub` without a restriction.
+    /// True if it is `pub` without a restriction.
     pub public: bool,
     /// The sort of item.
     pub kind: Kind,

@@ -46,7 +46,7 @@ impl Call {
         Call::UpdateVolume,
     ];
 
-    /// Whether a VM of the call's own pod may be there.
+    /// Returns true if a VM of the call's own pod may exist.
     pub(crate) fn has_a_vm(self) -> bool {
         !matches!(self, Call::RemovePodSandbox | Call::PullImage | Call::RemoveImage)
     }

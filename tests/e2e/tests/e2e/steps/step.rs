@@ -116,7 +116,7 @@ impl Part {
         (1..=part.count).contains(&part.nth).then_some(part)
     }
 
-    /// Whether no other part comes later.
+    /// Returns true for the last part.
     pub(crate) fn is_last(self) -> bool {
         self.nth == self.count
     }

@@ -48,7 +48,7 @@ impl Ledger {
         Moment(self.phase.load(Ordering::SeqCst))
     }
 
-    /// Whether something disturbed everybody at any time since then.
+    /// Returns true if a disturbance affected all clients at any time since then.
     pub(super) fn disturbed_since(&self, then: Moment) -> bool {
         then.0 % 2 == 1 || self.now().0 != then.0
     }
@@ -73,7 +73,7 @@ impl Ledger {
         self.vms.lock().unwrap().get_mut(pod).map(|lost| *lost = true).is_some()
     }
 
-    /// Whether the pod's VMM was killed.
+    /// Returns true if the pod's VMM was killed.
     pub(super) fn is_lost(&self, pod: &str) -> bool {
         self.vms.lock().unwrap().get(pod).copied().unwrap_or_default()
     }
@@ -123,7 +123,7 @@ pub(super) enum Stage {
 pub(super) struct Container {
     pub(super) id: String,
     pub(super) stage: Stage,
-    /// None where it runs until it is stopped.
+    /// None if it runs until it is stopped.
     pub(super) ending: Option<Ending>,
     /// Kills of the daemon before it was made.
     pub(super) kills_before: usize,
