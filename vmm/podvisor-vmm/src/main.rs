@@ -4,7 +4,7 @@
 //! standard output, opens `/dev/kvm`, gives up all
 //! other means to reach the host ([`jail`]), and then serves the requests of its one client ([`control`])
 //! until the VM ends. Every file, tap, disk and socket arrives as an open descriptor. The directory that the
-//! process is started in is the pod's shared directory: the root of its jail, served by its virtio-fs device.
+//! process is started in is the pod's shared directory, which a second process serves ([`share`]); this one sees nothing of it.
 //!
 //! Exit status: 0 if the VM ended as requested, 2 if it ended otherwise, 1 if there never was one.
 
@@ -14,6 +14,7 @@ mod bounded_log;
 mod control;
 mod error_chain;
 mod jail;
+mod share;
 
 use std::error::Error;
 use std::ffi::CStr;
@@ -35,9 +36,14 @@ const EXIT_FAILED: u8 = 1;
 const EXIT_GUEST_ENDED: u8 = 2;
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let first = arguments.next();
+    if first.as_deref() == Some(share::ARGUMENT) {
+        return share::serve(arguments.next().as_deref());
+    }
     let log = BoundedLog::default();
     tracing_subscriber::fmt().json().with_writer(log.clone()).init();
-    let outcome = run();
+    let outcome = run(first.as_deref());
     log.make_room_for_the_end();
     match outcome {
         Ok(report) => {
@@ -53,25 +59,30 @@ fn main() -> ExitCode {
     }
 }
 
-fn run() -> Result<StopReport, Box<dyn Error>> {
+fn run(volume_cache: Option<&str>) -> Result<StopReport, Box<dyn Error>> {
     // The kernel names a process by the path that it was executed by, and the daemon may have had a descriptor's alone.
     nix::sys::prctl::set_name(NAME)?;
     let listener: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
     let console = Console::copied_to(File::from(std::io::stdout().as_fd().try_clone_to_owned()?));
     let kvm = Kvm::new().map_err(|error| format!("cannot open /dev/kvm: {error}"))?;
-    // A library that serves files logs what guests do wrong, without a bound.
-    log::set_max_level(log::LevelFilter::Off);
-    let volume_cache = match std::env::args().nth(1) {
-        None => VolumeCache::default(),
-        Some(name) => name.parse()?,
-    };
-    let share = jail::enter(volume_cache)?;
+    let volume_cache = volume_cache.map_or(Ok(VolumeCache::default()), str::parse)?;
+    let privileged = jail::begin()?;
+    // From the namespaces that both are in, and while there is a path to the program.
+    let share = if privileged { Some(share::start(volume_cache)?) } else { None };
+    jail::enter()?;
+    if let Some(share) = &share {
+        share.wait_until_ready()?;
+    }
     // Where KVM refuses, the answer to the request for the VM says so. KVM itself is closed here: the process makes no other VM.
     let blank = BlankVm::new(&kvm);
     drop(kvm);
     // A VMM without it copies pages by faults.
     let userfault = Userfault::open().ok();
-    let control = Control::new(listener, blank, userfault, share, console)?;
+    let control = Control::new(listener, blank, userfault, share.as_ref(), console)?;
     jail::filter_this_thread(jail::Thread::Control)?;
-    Ok(control.run()?)
+    let report = control.run()?;
+    if let Some(share) = share {
+        share.end();
+    }
+    Ok(report)
 }

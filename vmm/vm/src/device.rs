@@ -11,7 +11,7 @@ use proto_vmm::{Device, DeviceKind, ImagePart, Slot};
 use vmm_devices::virtio::VirtioDevice;
 use vmm_devices::virtio::balloon::Balloon;
 use vmm_devices::virtio::blk::{Blk, FullDisks};
-use vmm_devices::virtio::fs::{Fs, ShareThread};
+use vmm_devices::virtio::fs::{Fs, ShareLink};
 use vmm_devices::virtio::net::Net;
 use vmm_devices::virtio::pmem::Pmem;
 use vmm_devices::virtio::rng::Rng;
@@ -25,8 +25,8 @@ use crate::pmem::{PmemError, PmemWindows};
 pub struct Backends {
     /// Receives the guest's streams to its open host ports.
     pub guest_stream: GuestStream,
-    /// The thread serving the pod's shared directory, if the VMM has one.
-    pub share: Option<ShareThread>,
+    /// The share of the pod's directory, in its own process, if there is one.
+    pub share: Option<ShareLink>,
     /// Counts the disks waiting for space on the node.
     pub full_disks: FullDisks,
 }
@@ -93,8 +93,8 @@ impl Backends {
             Device::Rng => Box::new(Rng::new()),
             Device::Balloon => Box::new(Balloon::new()),
             Device::Fs { tag } => {
-                let thread = self.share.clone().ok_or(PlugError::NoShare { slot })?;
-                Box::new(Fs::new(&tag, thread).map_err(failed(slot))?)
+                let link = self.share.clone().ok_or(PlugError::NoShare { slot })?;
+                Box::new(Fs::new(&tag, link).map_err(failed(slot))?)
             }
         })
     }

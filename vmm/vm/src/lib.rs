@@ -48,5 +48,5 @@ pub use vm::{VCPUS_MAX, Vm, VmConfig, VmError};
 
 pub use kvm_ioctls::Kvm;
 pub use vmm_devices::virtio::blk::FullDisks;
-pub use vmm_devices::virtio::fs::{Cache, Share, ShareThread, credentials};
+pub use vmm_devices::virtio::fs::{Cache, OPENED_MAX, Share, ShareLink, ShareServer, credentials};
 pub use vmm_devices::virtio::vsock::GuestStream;

@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use vm_memory::{GuestMemory as _, GuestMemoryRegion as _, VolatileSlice};
+use vm_memory::{Address as _, GuestMemory as _, GuestMemoryRegion as _, VolatileSlice};
 
 use super::MemoryMap;
 use super::chain::{Segment, Segments};
@@ -51,6 +51,28 @@ impl Iovecs {
         }
         Ok(Transfer { list })
     }
+
+    /// So many bytes of `run`, or as many as there are, from `skip` bytes on.
+    pub fn over_part<'a>(
+        &'a mut self,
+        run: &'a Segments,
+        mut skip: u64,
+        bytes: u32,
+    ) -> Result<Transfer<'a>, Outside> {
+        let (list, mut bytes) = (&mut self.0, bytes);
+        list.clear();
+        for Segment { address, length } in run.iter() {
+            let before = skip.min(length.into()) as u32;
+            let here = (length - before).min(bytes);
+            (skip, bytes) = (skip - u64::from(before), bytes - here);
+            if here > 0 {
+                let map = run.map().ok_or(Outside)?;
+                let address = address.checked_add(before.into()).ok_or(Outside)?;
+                entries(map, Segment { address, length: here }, |entry| list.push(entry))?;
+            }
+        }
+        Ok(Transfer { list })
+    }
 }
 
 /// Calls `each` with the addresses of a buffer, in one piece except where parts of memory meet. They are
@@ -85,6 +107,23 @@ impl Transfer<'_> {
         })
     }
 
+    /// Fills the buffers from `file` at `offset`, up to its end, by one system call. Returns the bytes.
+    pub fn read_some_at(self, file: BorrowedFd<'_>, offset: u64) -> io::Result<usize> {
+        self.once(offset, |list, offset| {
+            // SAFETY: as in `read_at`.
+            unsafe { libc::preadv(file.as_raw_fd(), list.as_ptr(), list.len() as i32, offset) }
+        })
+    }
+
+    /// Writes the buffers to `file` at `offset`, as far as it takes them, by one system call with these
+    /// flags of pwritev2(2). Returns the bytes.
+    pub fn write_some_at(self, file: BorrowedFd<'_>, offset: u64, flags: i32) -> io::Result<usize> {
+        self.once(offset, |list, offset| {
+            // SAFETY: as in `read_at`; the kernel only reads the buffers.
+            unsafe { libc::pwritev2(file.as_raw_fd(), list.as_ptr(), list.len() as i32, offset, flags) }
+        })
+    }
+
     /// Fills all buffers from the content of `file` cached in memory at `offset`. Returns true if this was
     /// all of it. If not, the buffers' content is invalid, and the kernel has begun to read the rest. The
     /// error is EOPNOTSUPP if the file system does not support this.
@@ -96,7 +135,7 @@ impl Transfer<'_> {
             unsafe { libc::preadv2(file.as_raw_fd(), list.as_ptr(), list.len() as i32, at, libc::RWF_NOWAIT) }
         });
         match read {
-            Ok(count) => Ok(count == self.list.iter().map(|entry| entry.iov_len).sum::<usize>()),
+            Ok(count) => Ok(count == self.bytes()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             Err(error) => Err(error),
         }
@@ -135,6 +174,19 @@ impl Transfer<'_> {
             }
         }
         Ok(done)
+    }
+
+    /// Calls `transfer` once, for all buffers.
+    fn once(self, offset: u64, transfer: impl Fn(&[libc::iovec], i64) -> isize) -> io::Result<usize> {
+        let at = i64::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        if self.list.len() > IOV_MAX {
+            return Err(io::Error::from_raw_os_error(libc::EINVAL));
+        }
+        retry(|| transfer(self.list, at))
+    }
+
+    fn bytes(&self) -> usize {
+        self.list.iter().map(|entry| entry.iov_len).sum()
     }
 
     /// Calls `transfer` until all buffers are done. Finished buffers are removed from the list.

@@ -25,6 +25,7 @@ mod resize;
 mod restore;
 mod save;
 mod share_groups;
+mod share_lost;
 mod shutdown;
 mod slots;
 mod stats;
@@ -37,9 +38,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use proto_vmm::{Event, Message, Packet, Refusal, Request, StopReason, StopReport};
 use rustix::net::SocketFlags;
-use vmm_vm::{BlankVm, BlankVmError, Console, FullDisks, ShareThread, Userfault, Vm};
+use vmm_vm::{BlankVm, BlankVmError, Console, FullDisks, ShareLink, Userfault, Vm};
 
 use crate::error_chain::chain;
+use crate::share::ShareProcess;
 use answer::refusal;
 use descriptors::Descriptors;
 use streams::GuestStreams;
@@ -74,16 +76,20 @@ enum Source {
     Streams,
     Resized,
     FullDisks,
+    ShareLost,
+    ShareEnded,
     Ended,
 }
 
 impl Source {
-    const ALL: [Source; 6] = [
+    const ALL: [Source; 8] = [
         Source::Listener,
         Source::Client,
         Source::Streams,
         Source::Resized,
         Source::FullDisks,
+        Source::ShareLost,
+        Source::ShareEnded,
         Source::Ended,
     ];
 
@@ -121,7 +127,7 @@ pub(crate) struct Control {
     blank: Result<BlankVm, BlankVmError>,
     /// For the copies of a restore, and closed before any guest runs.
     userfault: Option<Userfault>,
-    share: Option<ShareThread>,
+    share: Option<ShareLink>,
     console: Console,
     client: Option<Client>,
     streams: GuestStreams,
@@ -143,7 +149,7 @@ impl Control {
         listener: OwnedFd,
         blank: Result<BlankVm, BlankVmError>,
         userfault: Option<Userfault>,
-        share: Option<ShareThread>,
+        share: Option<&ShareProcess>,
         console: Console,
     ) -> Result<Control, ControlError> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC).map_err(ControlError::Epoll)?;
@@ -155,7 +161,7 @@ impl Control {
             listener,
             blank,
             userfault,
-            share,
+            share: share.map(|share| share.link().clone()),
             console,
             client: None,
             streams,
@@ -169,6 +175,10 @@ impl Control {
         control.watch(control.listener.as_fd(), Source::Listener)?;
         control.watch(control.streams.ready(), Source::Streams)?;
         control.watch(control.full_disks.changed().as_fd(), Source::FullDisks)?;
+        if let Some(share) = share {
+            control.watch(share.link().lost(), Source::ShareLost)?;
+            control.watch(share.ended(), Source::ShareEnded)?;
+        }
         Ok(control)
     }
 
@@ -209,6 +219,7 @@ impl Control {
             Source::Streams => self.forward_streams(),
             Source::Resized => self.resized(),
             Source::FullDisks => self.full_disks_changed(),
+            Source::ShareLost | Source::ShareEnded => return Ok(Next::Stop(self.share_lost())),
             Source::Ended => {
                 let message = "a vCPU ended without a reason".to_owned();
                 return Ok(Next::Stop(StopReason::Vmm { message }));

@@ -1,43 +1,65 @@
-//! The jail: before the process listens to anyone it gives up paths, networks, IPC, its user, privileges and
-//! most system calls. Each layer stands alone, so that a hole in one is not a way out.
+//! The jails of the VMM and of the share's process: before either listens to anyone it gives up paths, networks, IPC, its user or
+//! most of what root may, privileges and most system calls. Each layer stands alone, so that a hole in one is not a way out.
 //!
-//! `namespaces` takes the paths away but the pod's shared directory, `limits` bounds what it may hold,
-//! `share` starts the one thread that serves that directory, `user` gives all others a user of their own,
-//! `paths` (Landlock) holds where namespaces would not, `filter` (seccomp) is per thread and last.
-//! The jail is entered once, while there is one thread.
+//! | | VMM | share |
+//! |---|---|---|
+//! | `namespaces` | an empty root | the pod's shared directory as root |
+//! | `limits` | bounds what it may hold | the same |
+//! | `user`, `capabilities` | a user of its own, no capability | root with seven capabilities |
+//! | `paths` (Landlock) | none | what lies below the root |
+//! | `filter` (seccomp) | no files by path | nothing but files |
+//!
+//! A jail is entered once, while there is one thread. The network and IPC namespaces are one for both: there is nothing in them.
 
+mod capabilities;
 mod error;
 mod filter;
 mod limits;
 mod namespaces;
 mod paths;
 mod privileges;
-mod share;
 mod user;
 
-use nix::sys::prctl;
 use nix::unistd::{Uid, setsid};
 use proto_vmm::VolumeCache;
-use vmm_vm::ShareThread;
+use vmm_vm::Share;
 
 pub(crate) use error::JailError;
 use error::failed;
 pub(crate) use filter::{Thread, filter_this_thread};
 
-/// Enters the jail but for the seccomp filters. The guest keeps what `volume_cache` says of the shared directory. Returns the thread that serves the shared directory, where the
-/// process has the privileges for that.
-pub(crate) fn enter(volume_cache: VolumeCache) -> Result<Option<ShareThread>, JailError> {
-    // A session of its own: no signal meant for the daemon's terminal or group reaches a VM. It fails
-    // for a process that leads one already, which is as good.
-    let _ = setsid();
-    prctl::set_name(c"podvisor-vmm").map_err(failed("set the process name"))?;
+/// Leaves the daemon's session, and its network and IPC namespaces. Returns whether the process has the privileges to start a share.
+pub(crate) fn begin() -> Result<bool, JailError> {
+    leave_session();
     // In a user namespace everyone looks like root.
     let privileged = Uid::effective().is_root();
-    let descriptors_max = limits::apply()?;
-    let share = namespaces::enter(descriptors_max, volume_cache)?;
-    let thread = if privileged { Some(share::start(share)?) } else { None };
+    namespaces::begin(privileged)?;
+    Ok(privileged)
+}
+
+/// Enters the VMM's jail but for the seccomp filter.
+pub(crate) fn enter() -> Result<(), JailError> {
+    limits::apply_to_vmm()?;
+    namespaces::enter_empty()?;
     user::drop()?;
     privileges::forbid_new()?;
-    paths::deny_all()?;
-    Ok(thread)
+    paths::deny_all()
+}
+
+/// Enters the share's jail, its filter too. The guest keeps what `volume_cache` says of the shared directory.
+pub(crate) fn enter_as_share(volume_cache: VolumeCache) -> Result<Share, JailError> {
+    leave_session();
+    let descriptors_max = limits::apply_to_share()?;
+    let share = namespaces::enter_shared(descriptors_max, volume_cache)?;
+    capabilities::keep_those_of_a_share()?;
+    privileges::forbid_new()?;
+    paths::allow_root()?;
+    filter_this_thread(Thread::Share).map_err(failed("filter system calls"))?;
+    Ok(share)
+}
+
+/// A session of its own: no signal meant for the daemon's terminal or group reaches a VM. It fails
+/// for a process that leads one already, which is as good.
+fn leave_session() {
+    let _ = setsid();
 }

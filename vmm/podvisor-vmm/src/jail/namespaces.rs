@@ -1,11 +1,11 @@
-//! The process's own namespaces: a root that is the pod's shared directory and nothing else, a network without
+//! The processes' own namespaces: a root that is empty for the VMM and the pod's shared directory for the share, a network without
 //! interfaces, no System V IPC.
 
 use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::Mode;
-use nix::unistd::{Uid, chdir, pivot_root};
+use nix::unistd::{chdir, pivot_root};
 use proto_vmm::VolumeCache;
 use vmm_vm::{Cache, Share};
 
@@ -16,19 +16,36 @@ const MOUNT_POINTS: [&str; 2] = ["/proc", "/dev"];
 
 const LOCKED: MsFlags = MsFlags::MS_NOEXEC.union(MsFlags::MS_NOSUID).union(MsFlags::MS_NODEV);
 
-/// Enters the namespaces. `descriptors_max` bounds the descriptors that the share may hold.
-pub(super) fn enter(descriptors_max: i32, volume_cache: VolumeCache) -> Result<Share, JailError> {
-    let mut flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC;
-    if !Uid::effective().is_root() {
+/// Leaves the node's network and IPC namespaces.
+pub(super) fn begin(privileged: bool) -> Result<(), JailError> {
+    check_shared_directory()?;
+    let mut flags = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC;
+    if !privileged {
         // Without privileges a user namespace is what permits the others.
         flags |= CloneFlags::CLONE_NEWUSER;
     }
-    let shared = std::env::current_dir().map_err(failed("find the shared directory"))?;
-    if shared == std::path::Path::new("/") {
-        let error = std::io::Error::other("the process was started in /");
-        return Err(failed("take the shared directory as root")(error));
-    }
-    unshare(flags).map_err(failed("make namespaces"))?;
+    unshare(flags).map_err(failed("make namespaces"))
+}
+
+/// Makes an empty directory the root.
+pub(super) fn enter_empty() -> Result<(), JailError> {
+    unshare(CloneFlags::CLONE_NEWNS).map_err(failed("make a mount namespace"))?;
+    let none = None::<&str>;
+    let enter = || {
+        // The host's later mounts are not seen here, and none of ours there.
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
+        let root = MOUNT_POINTS[0];
+        let flags = LOCKED | MsFlags::MS_RDONLY;
+        mount(Some("podvisor-vmm"), root, Some("tmpfs"), flags, Some("nr_inodes=1,mode=0500"))?;
+        pivot_to(root)
+    };
+    enter().map_err(failed("make an empty directory the root"))
+}
+
+/// Makes the shared directory the root. `descriptors_max` bounds the descriptors that the share may hold.
+pub(super) fn enter_shared(descriptors_max: i32, volume_cache: VolumeCache) -> Result<Share, JailError> {
+    check_shared_directory()?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(failed("make a mount namespace"))?;
     hide_processes().map_err(failed("leave nothing of /proc but the process's own descriptors"))?;
     let cache = match volume_cache {
         VolumeCache::None => Cache::None,
@@ -40,6 +57,15 @@ pub(super) fn enter(descriptors_max: i32, volume_cache: VolumeCache) -> Result<S
     Ok(share)
 }
 
+fn check_shared_directory() -> Result<(), JailError> {
+    let shared = std::env::current_dir().map_err(failed("find the shared directory"))?;
+    if shared == std::path::Path::new("/") {
+        let error = std::io::Error::other("the process was started in /");
+        return Err(failed("take the shared directory as root")(error));
+    }
+    Ok(())
+}
+
 /// Files that are known are opened by their names in /proc/self/fd. A mount of that directory alone has
 /// no way up to the rest of /proc.
 fn hide_processes() -> nix::Result<()> {
@@ -48,10 +74,10 @@ fn hide_processes() -> nix::Result<()> {
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none)?;
     let [proc, aside] = MOUNT_POINTS;
     let keep = format!("{aside}/fd");
-    mount(Some("podvisor-vmm"), aside, Some("tmpfs"), LOCKED, Some("nr_inodes=2,mode=0700"))?;
+    mount(Some("podvisor-share"), aside, Some("tmpfs"), LOCKED, Some("nr_inodes=2,mode=0700"))?;
     nix::unistd::mkdir(keep.as_str(), Mode::S_IRWXU)?;
     mount(Some("/proc/self/fd"), keep.as_str(), none, MsFlags::MS_BIND, none)?;
-    mount(Some("podvisor-vmm"), proc, Some("tmpfs"), LOCKED, Some("nr_inodes=4,mode=0700"))?;
+    mount(Some("podvisor-share"), proc, Some("tmpfs"), LOCKED, Some("nr_inodes=4,mode=0700"))?;
     for directory in ["/proc/self", "/proc/self/fd"] {
         nix::unistd::mkdir(directory, Mode::S_IRWXU)?;
     }
@@ -67,11 +93,16 @@ fn change_root() -> nix::Result<()> {
     let none = None::<&str>;
     let root = MOUNT_POINTS[0];
     mount(Some("."), root, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
+    pivot_to(root)?;
+    let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | LOCKED;
+    mount(none, "/", none, read_only, none)
+}
+
+/// Makes a mount the root, and leaves nothing of the old one.
+fn pivot_to(root: &str) -> nix::Result<()> {
     chdir(root)?;
     // The old root ends up on top of the new one, from where it is detached.
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
-    chdir("/")?;
-    let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY | LOCKED;
-    mount(none, "/", none, read_only, none)
+    chdir("/")
 }

@@ -1,4 +1,4 @@
-//! Landlock: no path may be opened, whatever the mount namespace holds, and by the share's thread only what
+//! Landlock: no path may be opened, whatever the mount namespace holds, and by the share only what
 //! lies below the root: a second barrier behind `namespaces`. A kernel without Landlock is logged.
 
 use landlock::{
@@ -16,7 +16,7 @@ pub(super) fn deny_all() -> Result<(), JailError> {
     Ok(())
 }
 
-/// Allows the share's thread what lies below the root, mounts that come later included.
+/// Allows the share what lies below the root, mounts that come later included.
 pub(super) fn allow_root() -> Result<(), JailError> {
     restrict(&["/"]).map_err(failed("deny all paths but the share"))?;
     Ok(())

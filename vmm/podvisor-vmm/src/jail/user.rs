@@ -1,5 +1,5 @@
 //! The VMM's own user: no two VMMs share one, and the kernel takes all capabilities from a thread that
-//! leaves root. The share's thread, which was started before, stays root.
+//! leaves root.
 
 use nix::unistd::{Pid, Uid};
 use vmm_vm::credentials;

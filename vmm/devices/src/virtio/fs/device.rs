@@ -5,10 +5,10 @@ use virtio_bindings::virtio_ids::VIRTIO_ID_FS;
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 use virtio_queue::Queue;
 
-use super::thread::Session;
 use super::worker::{FsWorker, QUEUES};
-use super::{DEVICE, FsSnapshot, ShareThread};
+use super::{DEVICE, FsSnapshot, ShareLink};
 use crate::virtio::ring::{Faults, Ring};
+use crate::virtio::worker::Worker;
 use crate::virtio::{Activation, Counts, DeviceError, VirtioDevice, front};
 
 /// Bytes of a tag: it fills its field or ends with a NUL (section 5.11.4).
@@ -18,26 +18,26 @@ const TAG_BYTES_MAX: usize = 36;
 #[derive(Debug)]
 pub struct Fs {
     tag: String,
-    thread: ShareThread,
+    link: ShareLink,
     faults: Faults,
-    session: Option<Session>,
+    session: Option<Worker<Vec<Queue>>>,
     /// The queues were taken away by a pause, so that the next session goes on with what is open.
     paused: bool,
 }
 
 impl Fs {
-    /// The share that `thread` serves, for drivers that mount `tag`.
-    pub fn new(tag: &str, thread: ShareThread) -> Result<Fs, DeviceError> {
+    /// The share at the other end of `link`, for drivers that mount `tag`.
+    pub fn new(tag: &str, link: ShareLink) -> Result<Fs, DeviceError> {
         if tag.is_empty() || tag.len() > TAG_BYTES_MAX || tag.bytes().any(|byte| byte == 0) {
             let message = format!("a tag has 1 to {TAG_BYTES_MAX} bytes, none of them zero; this is {tag:?}");
             return Err(DeviceError { device: DEVICE, message });
         }
-        Ok(Fs { tag: tag.to_owned(), thread, faults: Faults::default(), session: None, paused: false })
+        Ok(Fs { tag: tag.to_owned(), link, faults: Faults::default(), session: None, paused: false })
     }
 
     #[cfg(test)]
-    pub(super) fn share_thread(&self) -> &ShareThread {
-        &self.thread
+    pub(super) fn link(&self) -> &ShareLink {
+        &self.link
     }
 
     fn config(&self) -> [u8; TAG_BYTES_MAX + 4] {
@@ -80,11 +80,12 @@ impl VirtioDevice for Fs {
     }
 
     fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
-        // One after the other: the thread serves one session at a time.
+        // One after the other: what is open is of one session.
         self.session = None;
         let worker = self.back_end(activation)?;
         let afresh = !std::mem::take(&mut self.paused);
-        self.session = Some(self.thread.begin(worker, afresh)?);
+        let link = self.link.clone();
+        self.session = Some(Worker::spawn(DEVICE, DEVICE, move |stop| worker.run(&link, afresh, stop))?);
         Ok(())
     }
 
@@ -102,13 +103,13 @@ impl VirtioDevice for Fs {
     }
 
     fn pause(&mut self) -> Option<Vec<Queue>> {
-        let queues = self.session.take()?.end()?;
+        let queues = self.session.take()?.stop();
         self.paused = true;
         Some(queues)
     }
 
     fn save(&self) -> serde_json::Value {
-        serde_json::json!(FsSnapshot { tag: self.tag.clone(), mounted: self.thread.share().mounted() })
+        serde_json::json!(FsSnapshot { tag: self.tag.clone(), mounted: self.link.mounted() })
     }
 
     /// A driver that had it mounted holds numbers of files that only the old process knew.

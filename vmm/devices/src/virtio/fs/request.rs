@@ -1,94 +1,221 @@
-//! One request of the driver: read as a request for a lock that may be waited for, or answered by the share.
+//! One request of the driver: done with a file that the VMM holds, or passed on to the share.
+//!
+//! | request | by whom |
+//! |---|---|
+//! | READ, WRITE, FLUSH, FSYNC of a file that was handed over | the VMM (`content`) |
+//! | RELEASE of such a file, FORGET | the share, which is not waited for |
+//! | all else | the share |
 
-use std::mem::offset_of;
-use std::sync::Arc;
+use std::io;
 
 use fuse_backend_rs::abi::fuse_abi::{
-    FsOptions, InHeader, InitIn, InitIn2, InitOut, LkIn, Opcode, OutHeader,
+    CreateIn, EntryOut, InHeader, Opcode, OpenIn, OpenOut, OutHeader, ReadIn, ReleaseIn,
 };
-use fuse_backend_rs::api::filesystem::Context;
-use fuse_backend_rs::api::server::Server;
-use fuse_backend_rs::transport::{Reader, VirtioFsWriter};
-use vm_memory::{ByteValued, Bytes as _, GuestAddress, GuestMemoryMmap};
+use vm_memory::ByteValued;
 
-use super::locks::LockRequest;
-use super::{MESSAGE_BYTES_MAX, Share};
-use crate::virtio::ring::Described;
+use super::MESSAGE_BYTES_MAX;
+use super::link::{Answer, Channel, DATA_BYTES_MAX, REQUEST_BYTES_MAX};
+use super::opened::Opened;
+use crate::virtio::chain::Chain;
+use crate::virtio::iovec::Iovecs;
 
-/// FUSE_DIRECT_IO_ALLOW_MMAP in `flags2` of INIT (linux/fuse.h, protocol 7.39), which the library does not know: a file whose reads and writes
-/// are requests may be mapped shared all the same. The driver throws away what it has mapped when a program reads or writes it.
-const ALLOW_SHARED_MAPS: u32 = 1 << (36 - 32);
+/// Bytes of an answer's header.
+pub(super) const ANSWER_HEAD_BYTES: usize = size_of::<OutHeader>();
 
-/// Reads a request for a lock that may be waited for, with its number; `None` for any other.
-pub(super) fn lock_request(described: &Described) -> Option<(u64, LockRequest)> {
-    let header: InHeader = object(described, 0)?;
-    if header.opcode != Opcode::Setlkw as u32 {
-        return None;
-    }
-    let LkIn { fh, owner, lk, lk_flags, .. } = object(described, size_of::<InHeader>())?;
-    let context = Context { uid: header.uid, gid: header.gid, pid: header.pid.cast_signed() };
-    let request =
-        LockRequest { context, inode: header.nodeid, handle: fh, owner, lock: lk.into(), flags: lk_flags };
-    Some((header.unique, request))
+/// What a thread keeps between requests.
+pub(super) struct Desk {
+    pub(super) channel: Channel,
+    pub(super) iovecs: Iovecs,
+    /// The message that is passed on.
+    pub(super) message: Vec<u8>,
 }
 
-/// Copies an object out of what a request says, `skip` bytes from its beginning.
-fn object<T: ByteValued + Default>(described: &Described, mut skip: usize) -> Option<T> {
-    let mut object = T::default();
-    let mut rest = object.as_mut_slice();
-    for descriptor in described.descriptors.clone().readable() {
-        let length = descriptor.len() as usize;
-        let here = rest.len().min(length.saturating_sub(skip));
-        let (now, later) = rest.split_at_mut(here);
-        if here > 0 {
-            let address = descriptor.addr().0.checked_add(skip as u64)?;
-            described.readable.read_slice(now, GuestAddress(address)).ok()?;
-        }
-        skip = skip.saturating_sub(length);
-        rest = later;
-        if rest.is_empty() {
-            return Some(object);
-        }
-    }
-    None
+/// A request that was carried out.
+pub(super) struct Done {
+    /// Bytes written to guest memory; None where the request made no sense, or its answer had no place.
+    pub(super) written: Option<u32>,
+    /// A lock was given up meanwhile.
+    pub(super) freed: bool,
 }
 
-/// Has one request carried out. Returns the bytes written to guest memory; `None` where it made no sense,
-/// or no answer could be placed.
-pub(super) fn answer(server: &Server<Arc<Share>>, described: &Described) -> Option<u32> {
-    let Described { descriptors, readable } = described;
-    let readable: &GuestMemoryMmap = readable;
-    let request = Reader::from_descriptor_chain(readable, descriptors.clone()).ok()?;
-    // What may be written to, whatever the descriptors say by now.
-    let reply = VirtioFsWriter::new(descriptors.memory(), descriptors.clone()).ok()?;
+impl Done {
+    const NONSENSE: Done = Done { written: None, freed: false };
+
+    pub(super) fn of(written: Option<u32>) -> Done {
+        Done { written, freed: false }
+    }
+}
+
+impl Desk {
+    pub(super) fn new(channel: Channel) -> Desk {
+        Desk { channel, iovecs: Iovecs::default(), message: Vec::new() }
+    }
+
+    /// Carries out a request of which the header was taken.
+    pub(super) fn carry_out(&mut self, header: &InHeader, chain: &mut Chain) -> Done {
+        match header.opcode {
+            read if read == Opcode::Read as u32 => Done::of(self.read(header, chain)),
+            write if write == Opcode::Write as u32 => Done::of(self.write(header, chain)),
+            _ => match self.take_message(header, chain) {
+                None => Done::NONSENSE,
+                Some(()) => self.carry_out_message(header, chain),
+            },
+        }
+    }
+
+    fn carry_out_message(&mut self, header: &InHeader, chain: &Chain) -> Done {
+        let opened = self.channel.link().opened();
+        match header.opcode {
+            flush if flush == Opcode::Flush as u32 => {
+                if let Some(result) = self.flush(header) {
+                    return Done::of(answer(chain, header, result));
+                }
+            }
+            sync if sync == Opcode::Fsync as u32 => {
+                if let Some(result) = self.sync(header) {
+                    return Done::of(answer(chain, header, result));
+                }
+            }
+            release if release == Opcode::Release as u32 => {
+                let locks = opened.locks_used();
+                let known =
+                    self.body::<ReleaseIn>().is_some_and(|body| opened.remove(body.fh, header.nodeid));
+                if known && !locks {
+                    let result = self.channel.notice(&self.message);
+                    return Done::of(answer(chain, header, result));
+                }
+            }
+            forget if [Opcode::Forget as u32, Opcode::BatchForget as u32].contains(&forget) => {
+                // There is no answer, and so no place for an error.
+                let _ = self.channel.notice(&self.message);
+                return Done::of(Some(0));
+            }
+            listing if listing == Opcode::Readdir as u32 => self.bound_listing(),
+            lock if [Opcode::Setlk as u32, Opcode::Setlkw as u32].contains(&lock) => opened.note_lock(),
+            _ => {}
+        }
+        self.pass_on(header, chain)
+    }
+
+    /// Has the share answer the message.
+    fn pass_on(&mut self, header: &InHeader, chain: &Chain) -> Done {
+        let opens = [Opcode::Open as u32, Opcode::Create as u32].contains(&header.opcode);
+        let lend = opens && self.channel.link().opened().has_room();
+        let (message, file, freed) = match self.channel.request(&self.message, chain.writable.bytes(), lend) {
+            Err(error) => return Done::of(answer(chain, header, Err(error))),
+            Ok(Answer { message: None, freed, .. }) => {
+                self.note_end(header);
+                return Done { written: None, freed };
+            }
+            Ok(Answer { message: Some(message), file, freed }) => (message, file, freed),
+        };
+        // What a driver is not answered has no header.
+        if message.is_empty() {
+            self.note_end(header);
+            return Done { written: Some(0), freed };
+        }
+        let Some(answered) = checked(message, header) else {
+            let error = self.channel.garbled();
+            return Done { written: answer(chain, header, Err(error)), freed };
+        };
+        let written = chain.writable.write_at(0, message).map(|()| answered.len);
+        if answered.error == 0 {
+            let opened = file.and_then(|file| opened(&self.message, message, header, file));
+            if let Some((handle, opened)) = opened {
+                self.channel.link().opened().add(handle, opened);
+            }
+            if header.opcode == Opcode::Init as u32 {
+                self.channel.link().note_mounted();
+            }
+        }
+        Done { written, freed }
+    }
+
+    /// Notes the end of what the driver held.
+    fn note_end(&self, header: &InHeader) {
+        if header.opcode == Opcode::Destroy as u32 {
+            self.channel.link().note_unmounted();
+        }
+    }
+
+    /// Takes the rest of a request out of its chain, and puts it behind the header. None where it is longer than any but a write is.
+    pub(super) fn take_message(&mut self, header: &InHeader, chain: &mut Chain) -> Option<()> {
+        let rest = usize::try_from(chain.readable.bytes()).ok()?;
+        if rest > REQUEST_BYTES_MAX - size_of::<InHeader>() {
+            return None;
+        }
+        self.message.clear();
+        self.message.extend_from_slice(header.as_slice());
+        self.message.resize(size_of::<InHeader>() + rest, 0);
+        chain.readable.take_front(&mut self.message[size_of::<InHeader>()..])
+    }
+
+    /// What follows the header of the message.
+    pub(super) fn body<T: ByteValued + Default>(&self) -> Option<T> {
+        object(&self.message, size_of::<InHeader>())
+    }
+
+    /// Asks for no longer listing than the share gives: the driver asks again for the rest.
+    fn bound_listing(&mut self) {
+        let Some(mut asked) = self.body::<ReadIn>() else { return };
+        asked.size = asked.size.min(DATA_BYTES_MAX as u32);
+        self.message[size_of::<InHeader>()..][..size_of::<ReadIn>()].copy_from_slice(asked.as_slice());
+    }
+}
+
+/// Takes the header of a request. None where there is none, or there is more than any request or answer has.
+pub(super) fn take_header(chain: &mut Chain) -> Option<InHeader> {
     // Buffers that overlap may add up to more than there is memory.
-    if request.available_bytes() > MESSAGE_BYTES_MAX || reply.available_bytes() > MESSAGE_BYTES_MAX {
+    let most = MESSAGE_BYTES_MAX as u64;
+    if chain.readable.bytes() > most || chain.writable.bytes() > most {
         return None;
     }
-    let written = server.handle_message(request, reply.into(), None, None).ok()?;
-    if written == size_of::<OutHeader>() + size_of::<InitOut>() && offers_shared_maps(described) {
-        allow_shared_maps(described)?;
-    }
-    u32::try_from(written).ok()
+    let mut header = InHeader::default();
+    chain.readable.take_front(header.as_mut_slice())?;
+    Some(header)
 }
 
-/// Whether a request begins the protocol, by a driver that has [`ALLOW_SHARED_MAPS`].
-fn offers_shared_maps(described: &Described) -> bool {
-    const INIT: usize = size_of::<InHeader>();
-    let header: Option<InHeader> = object(described, 0);
-    if header.is_none_or(|header| header.opcode != Opcode::Init as u32) {
-        return false;
-    }
-    let first: Option<InitIn> = object(described, INIT);
-    let extended = first.is_some_and(|first| u64::from(first.flags) & FsOptions::INIT_EXT.bits() != 0);
-    let second = || object::<InitIn2>(described, INIT + size_of::<InitIn>());
-    extended && second().is_some_and(|second| second.flags2 & ALLOW_SHARED_MAPS != 0)
+/// The answer's header, where the answer is one to the request.
+pub(super) fn checked(message: &[u8], request: &InHeader) -> Option<OutHeader> {
+    let header: OutHeader = object(message, 0)?;
+    let whole = header.len as usize == message.len() && header.unique == request.unique;
+    (whole && (-4095..=0).contains(&header.error)).then_some(header)
 }
 
-/// Adds [`ALLOW_SHARED_MAPS`] to the answer to INIT, where the share has nothing in that word. `None` if the answer's place is gone.
-fn allow_shared_maps(described: &Described) -> Option<()> {
-    let descriptors = &described.descriptors;
-    let mut answer = VirtioFsWriter::new(descriptors.memory(), descriptors.clone()).ok()?;
-    let mut rest = answer.split_at(size_of::<OutHeader>() + offset_of!(InitOut, flags2)).ok()?;
-    rest.write_obj(ALLOW_SHARED_MAPS).ok()
+/// The file that was opened, by the driver's number.
+fn opened(
+    request: &[u8],
+    message: &[u8],
+    header: &InHeader,
+    file: std::os::fd::OwnedFd,
+) -> Option<(u64, Opened)> {
+    let asked = size_of::<InHeader>();
+    let (inode, flags, at) = if header.opcode == Opcode::Create as u32 {
+        let made: EntryOut = object(message, ANSWER_HEAD_BYTES)?;
+        let at = ANSWER_HEAD_BYTES + size_of::<EntryOut>();
+        (made.nodeid, object::<CreateIn>(request, asked)?.flags, at)
+    } else {
+        (header.nodeid, object::<OpenIn>(request, asked)?.flags, ANSWER_HEAD_BYTES)
+    };
+    let handle = object::<OpenOut>(message, at)?.fh;
+    Opened::new(file, inode, flags).map(|opened| (handle, opened))
+}
+
+/// Answers a request by no more than a header. Returns the bytes written; None where there is no place for it.
+pub(super) fn answer(chain: &Chain, request: &InHeader, result: io::Result<()>) -> Option<u32> {
+    let header = answer_header(request.unique, ANSWER_HEAD_BYTES, result);
+    chain.writable.write_at(0, header.as_slice()).map(|()| header.len)
+}
+
+/// The header of an answer of so many bytes.
+pub(super) fn answer_header(unique: u64, bytes: usize, result: io::Result<()>) -> OutHeader {
+    let error = result.map_or_else(|error| -error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
+    OutHeader { len: bytes as u32, error, unique }
+}
+
+/// Copies an object out of a message.
+pub(super) fn object<T: ByteValued + Default>(message: &[u8], at: usize) -> Option<T> {
+    let mut object = T::default();
+    object.as_mut_slice().copy_from_slice(message.get(at..)?.get(..size_of::<T>())?);
+    Some(object)
 }

@@ -18,20 +18,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, Scope};
 use std::time::Instant;
 
-use fuse_backend_rs::abi::fuse_abi::OutHeader;
-use fuse_backend_rs::api::server::Server;
+use fuse_backend_rs::abi::fuse_abi::{InHeader, LkIn, Opcode};
 use virtio_queue::Queue;
 use vm_memory::ByteValued as _;
 use vmm_sys_util::eventfd::EventFd;
 
-use super::locks::{Wait, Waiting};
-use super::request::{answer, lock_request};
-use super::share::{is_held, separate_umask};
-use super::{DEVICE, Share};
+use super::link::Channel;
+use super::locks::{Wait, is_held};
+use super::request::{ANSWER_HEAD_BYTES, Desk, Done, answer_header, take_header};
+use super::{DEVICE, ShareLink};
 use crate::virtio::Interrupt;
 use crate::virtio::chain::Chain;
 use crate::virtio::crew::{Crew, LINGER};
-use crate::virtio::ring::{Described, Faults, Ring, Taken};
+use crate::virtio::ring::{Faults, Ring, Taken};
 use crate::virtio::worker::{Stop, Wakeups, Woken};
 
 /// Threads that serve one share, and so requests that a file system of the host may keep waiting before all wait.
@@ -49,7 +48,7 @@ const INTERRUPTS: u8 = QUEUES as u8;
 const WAITS: u8 = INTERRUPTS + 1;
 
 /// Bytes of an answer without content.
-const ANSWER_BYTES: u32 = size_of::<OutHeader>() as u32;
+const ANSWER_BYTES: u32 = ANSWER_HEAD_BYTES as u32;
 
 /// A share at work.
 #[derive(Debug)]
@@ -69,9 +68,7 @@ struct Queues {
 /// The threads of one session, and what they have in common.
 struct Session<'a> {
     worker: &'a FsWorker,
-    server: &'a Server<Arc<Share>>,
-    share: &'a Share,
-    waiting: &'a Waiting,
+    link: &'a ShareLink,
     wakeups: Wakeups,
 }
 
@@ -90,26 +87,27 @@ impl FsWorker {
         }
     }
 
-    /// Serves until `stop` is readable, then gives the queues back. Requests that wait by then stay in `waiting`.
-    pub(super) fn run(
-        self,
-        server: &Server<Arc<Share>>,
-        share: &Share,
-        waiting: &Waiting,
-        stop: Stop,
-    ) -> Vec<Queue> {
-        match self.wakeups(share, waiting, stop) {
+    /// Serves until `stop` is readable, then gives the queues back. Requests that wait by then stay with the link, as what is open: the
+    /// driver has their chains in the queue. A driver that begins `afresh` holds nothing.
+    pub(super) fn run(self, link: &ShareLink, afresh: bool, stop: Stop) -> Vec<Queue> {
+        let mut desk = Desk::new(Channel::open(link));
+        if afresh {
+            desk.channel.afresh();
+            link.note_unmounted();
+            link.waiting().clear();
+        }
+        match self.wakeups(link, stop) {
             Ok(wakeups) => {
-                let session = Session { worker: &self, server, share, waiting, wakeups };
-                std::thread::scope(|scope| session.serve(scope, true));
+                let session = Session { worker: &self, link, wakeups };
+                std::thread::scope(|scope| session.serve(scope, desk, true));
             }
-            Err(error) => tracing::error!(%error, "the share's thread cannot wait for requests"),
+            Err(error) => tracing::error!(%error, "the share's device cannot wait for requests"),
         }
         let queues = self.queues.into_inner().unwrap_or_else(PoisonError::into_inner);
         queues.rings.into_iter().map(Ring::into_queue).collect()
     }
 
-    fn wakeups(&self, share: &Share, waiting: &Waiting, stop: Stop) -> io::Result<Wakeups> {
+    fn wakeups(&self, link: &ShareLink, stop: Stop) -> io::Result<Wakeups> {
         let wakeups = Wakeups::new(stop)?;
         for (event, number) in self.events.iter().zip(0..) {
             wakeups.add(event, number, true)?;
@@ -117,9 +115,9 @@ impl FsWorker {
             event.write(1)?;
         }
         // Processes that were named before are none of this session.
-        share.interrupts().take();
-        wakeups.add(share.interrupts(), INTERRUPTS, true)?;
-        wakeups.add(waiting, WAITS, true)?;
+        link.interrupts().take();
+        wakeups.add(link.interrupts(), INTERRUPTS, true)?;
+        wakeups.add(link.waiting(), WAITS, true)?;
         Ok(wakeups)
     }
 
@@ -139,8 +137,7 @@ impl FsWorker {
 
     /// Answers a request for a lock, and gives its chain back.
     fn answer_wait(&self, wait: &Wait, result: io::Result<()>) {
-        let error = result.map_or_else(|error| -error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
-        let header = OutHeader { len: ANSWER_BYTES, error, unique: wait.unique };
+        let header = answer_header(wait.unique, ANSWER_HEAD_BYTES, result);
         let mut queues = self.queues();
         let placed = queues.rings[REQUESTS].write(&wait.reply, header.as_slice());
         self.complete(&mut queues, REQUESTS, wait.taken, placed.map(|()| ANSWER_BYTES));
@@ -149,7 +146,17 @@ impl FsWorker {
 
 impl Session<'_> {
     /// Serves as one of the session's threads until the session ends.
-    fn serve<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, is_first: bool) {
+    fn serve<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, mut desk: Desk, is_first: bool) {
+        self.serve_until_idle(scope, &mut desk, is_first);
+        desk.channel.settle();
+    }
+
+    fn serve_until_idle<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        desk: &mut Desk,
+        is_first: bool,
+    ) {
         let mut chain = Chain::default();
         let patience = (!is_first).then_some(LINGER);
         loop {
@@ -165,26 +172,32 @@ impl Session<'_> {
             }
             for (index, number) in (0..QUEUES).zip(0..) {
                 if woken.has(number) {
-                    self.batch(scope, &mut chain, index);
+                    self.batch(scope, desk, &mut chain, index);
                 }
             }
             if woken.has(INTERRUPTS) {
-                for wait in self.waiting.interrupt(&self.share.interrupts().take()) {
+                for wait in self.link.waiting().interrupt(&self.link.interrupts().take()) {
                     self.worker.answer_wait(&wait, Err(io::Error::from_raw_os_error(libc::EINTR)));
                 }
             }
             if woken.has(WAITS) {
-                self.look(false);
+                self.look(desk, false);
             }
         }
     }
 
     /// Serves some requests of one queue.
-    fn batch<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, chain: &mut Chain, index: usize) {
+    fn batch<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        desk: &mut Desk,
+        chain: &mut Chain,
+        index: usize,
+    ) {
         let mut queues = self.worker.queues();
         queues.crew.begin_work();
         for _ in 0..BATCH {
-            let Some((taken, described)) = queues.rings[index].take_described(chain) else {
+            let Some(taken) = queues.rings[index].take(chain) else {
                 if queues.rings[index].listen() {
                     continue;
                 }
@@ -193,7 +206,7 @@ impl Session<'_> {
             };
             self.hand_over(scope, &mut queues, index);
             drop(queues);
-            let outcome = described.map(|described| self.carry_out(&described, chain, taken, index));
+            let outcome = taken.fault.is_none().then(|| self.carry_out(desk, chain, taken, index));
             queues = self.worker.queues();
             match outcome {
                 None => self.worker.complete(&mut queues, index, taken, None),
@@ -215,9 +228,8 @@ impl Session<'_> {
         if queues.crew.is_short() {
             queues.crew.add();
             let thread = Builder::new().name(DEVICE.to_owned());
-            let started = thread.spawn_scoped(scope, move || match separate_umask() {
-                Ok(()) => self.serve(scope, false),
-                Err(error) => self.lose_thread(&error.into()),
+            let started = thread.spawn_scoped(scope, move || {
+                self.serve(scope, Desk::new(Channel::open(self.link)), false);
             });
             if let Err(error) = started {
                 queues.crew.lose();
@@ -229,12 +241,6 @@ impl Session<'_> {
         }
     }
 
-    /// A thread that could not begin is not tried for again.
-    fn lose_thread(&self, error: &io::Error) {
-        tracing::warn!(%error, "the share goes on with fewer threads");
-        self.worker.queues().crew.lose();
-    }
-
     /// Wakes one thread for a queue, as the driver does.
     fn wake(&self, index: usize) {
         // Refused only when the counter is full.
@@ -242,43 +248,52 @@ impl Session<'_> {
     }
 
     /// Carries out a request that was taken.
-    fn carry_out(&self, described: &Described, chain: &mut Chain, taken: Taken, index: usize) -> Outcome {
+    fn carry_out(&self, desk: &mut Desk, chain: &mut Chain, taken: Taken, index: usize) -> Outcome {
+        let Some(header) = take_header(chain) else { return Outcome::Answered(None) };
         // Only the queue of requests has a ring that waits are answered to.
-        let lock = lock_request(described).filter(|_| index == REQUESTS);
-        let outcome = match lock {
-            None => Outcome::Answered(answer(self.server, described)),
-            Some((unique, request)) => {
-                chain.writable.truncate(ANSWER_BYTES);
-                let reply = chain.writable.iter().collect();
-                self.lock(Wait { taken, reply, unique, request });
-                Outcome::AnsweredOrWaits
-            }
-        };
-        if self.share.lock_was_freed() {
-            self.look(true);
+        if header.opcode == Opcode::Setlkw as u32 && index == REQUESTS {
+            return self.lock(desk, &header, chain, taken);
         }
-        outcome
+        let Done { written, freed } = desk.carry_out(&header, chain);
+        if freed {
+            self.look(desk, true);
+        }
+        Outcome::Answered(written)
     }
 
     /// Takes a lock, or has the request wait for it.
-    fn lock(&self, wait: Wait) {
-        let room = self.waiting.has_room();
-        match self.share.lock(&wait.request, room) {
-            Err(error) if is_held(&error) && room => self.waiting.push(wait),
+    fn lock(&self, desk: &mut Desk, header: &InHeader, chain: &mut Chain, taken: Taken) -> Outcome {
+        let whole = desk.take_message(header, chain).and_then(|()| desk.body::<LkIn>());
+        let Some(asked) = whole else { return Outcome::Answered(None) };
+        let Some(message) = desk.message.first_chunk().copied() else { return Outcome::Answered(None) };
+        chain.writable.truncate(ANSWER_BYTES);
+        let (reply, pids) = (chain.writable.iter().collect(), [header.pid, asked.lk.pid]);
+        let wait = Wait { taken, reply, unique: header.unique, pids, message };
+        self.link.opened().note_lock();
+        let room = self.link.waiting().has_room();
+        let (result, freed) = desk.channel.lock(&message, room);
+        match result {
+            Err(error) if is_held(&error) && room => self.link.waiting().push(wait),
             Err(error) if is_held(&error) => {
                 self.worker.answer_wait(&wait, Err(io::Error::from_raw_os_error(libc::ENOLCK)));
             }
             other => self.worker.answer_wait(&wait, other),
         }
+        if freed {
+            self.look(desk, true);
+        }
+        Outcome::AnsweredOrWaits
     }
 
     /// Tries again for what waits, if it is time or something was given up here.
-    fn look(&self, freed: bool) {
-        self.waiting.look(Instant::now(), freed, |wait| match self.share.lock(&wait.request, true) {
-            Err(error) if is_held(&error) => false,
-            other => {
-                self.worker.answer_wait(wait, other);
-                true
+    fn look(&self, desk: &mut Desk, freed: bool) {
+        self.link.waiting().look(Instant::now(), freed, |wait| {
+            match desk.channel.lock(&wait.message, true) {
+                (Err(error), _) if is_held(&error) => false,
+                (other, _) => {
+                    self.worker.answer_wait(wait, other);
+                    true
+                }
             }
         });
     }

@@ -28,19 +28,7 @@ pub(super) const ALL: &[c_long] = &[
     libc::SYS_restart_syscall,
     // Time.
     libc::SYS_clock_gettime,
-    libc::SYS_clock_nanosleep,
-    libc::SYS_gettimeofday,
-    libc::SYS_timerfd_create,
-    libc::SYS_timerfd_settime,
-    // Events.
-    libc::SYS_epoll_create1,
-    libc::SYS_epoll_ctl,
-    libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
-    libc::SYS_poll,
-    libc::SYS_ppoll,
-    libc::SYS_eventfd2,
-    // Descriptors: files, disks, taps, sockets.
+    // Descriptors: files, disks, taps.
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,
@@ -56,23 +44,41 @@ pub(super) const ALL: &[c_long] = &[
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_fallocate,
-    // The console's file, which begins anew when it is full.
+    // The console's file, which begins anew when it is full, and files that a guest makes shorter.
     libc::SYS_ftruncate,
     libc::SYS_fdatasync,
     libc::SYS_fsync,
     libc::SYS_dup,
     libc::SYS_close,
+    // Between the VMM and the share.
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_getrandom,
+];
+
+/// For the VMM's threads besides.
+pub(super) const VMM: &[c_long] = &[
+    // Time.
+    libc::SYS_clock_nanosleep,
+    libc::SYS_gettimeofday,
+    libc::SYS_timerfd_create,
+    libc::SYS_timerfd_settime,
+    // Events.
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    libc::SYS_eventfd2,
     // Sockets that came as descriptors.
     libc::SYS_accept4,
-    libc::SYS_sendmsg,
     libc::SYS_sendto,
-    libc::SYS_recvmsg,
     libc::SYS_recvfrom,
     libc::SYS_shutdown,
     libc::SYS_getsockopt,
     libc::SYS_getsockname,
     libc::SYS_getpeername,
-    libc::SYS_getrandom,
 ];
 
 /// For the share's threads besides: work on files by name and by descriptor.
@@ -117,8 +123,8 @@ pub(super) const REFUSED: &[(c_long, c_int)] = &[
     (libc::SYS_clone3, libc::ENOSYS),
 ];
 
-/// The same for all threads but the share's.
-pub(super) const REFUSED_WITHOUT_FILES: &[(c_long, c_int)] = &[
+/// The same for the VMM's threads.
+pub(super) const VMM_REFUSED: &[(c_long, c_int)] = &[
     // glibc's allocator looks at /proc/sys/vm/overcommit_memory before it shrinks an arena.
     (libc::SYS_openat, libc::ENOENT),
 ];
@@ -174,10 +180,24 @@ pub(super) const ARGUMENTS: &[(c_long, &[Argument])] = &[
         )],
     ),
     (libc::SYS_fcntl, &[OneOf(1, &[libc::F_SETFL as u64]), Without(2, libc::O_ASYNC as u64)]),
-    // A stream that the guest opens. A datagram could go to any socket in a volume.
+];
+
+/// The same for the VMM's threads.
+pub(super) const VMM_ARGUMENTS: &[(c_long, &[Argument])] = &[
+    (libc::SYS_ioctl, &[OneOf(1, ioctls::ALL)]),
+    // A stream that the guest opens, and a channel to the share. A datagram could go to any socket; these go to their other end alone.
     (
         libc::SYS_socketpair,
-        &[OneOf(0, &[libc::AF_UNIX as u64]), OneOf(1, &[(libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64])],
+        &[
+            OneOf(0, &[libc::AF_UNIX as u64]),
+            OneOf(
+                1,
+                &[
+                    (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64,
+                    (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as u64,
+                ],
+            ),
+        ],
     ),
     // Being less urgent than others, or as urgent, for the calling thread.
     (
@@ -186,18 +206,13 @@ pub(super) const ARGUMENTS: &[(c_long, &[Argument])] = &[
     ),
 ];
 
-/// The same for all threads but the share's.
-pub(super) const ARGUMENTS_WITHOUT_FILES: &[(c_long, &[Argument])] =
-    &[(libc::SYS_ioctl, &[OneOf(1, ioctls::ALL)])];
-
 /// The same for the share's threads.
-pub(super) const ARGUMENTS_WITH_FILES: &[(c_long, &[Argument])] = &[
+pub(super) const FILES_ARGUMENTS: &[(c_long, &[Argument])] = &[
     (
         libc::SYS_fcntl,
         &[OneOf(1, &[libc::F_OFD_GETLK as u64, libc::F_OFD_SETLK as u64, libc::F_OFD_SETLKW as u64])],
     ),
-    (libc::SYS_ioctl, &[OneOf(1, ioctls::SHARE)]),
-    // A umask of its own for each thread that the share's first one starts.
+    // A umask of its own for each thread.
     (libc::SYS_unshare, &[Only(0, libc::CLONE_FS as u64)]),
 ];
 

@@ -3,14 +3,11 @@
 //!
 //! KVM_CREATE_VM is not among them: the VM is there before the filter, and the descriptor of KVM itself is closed.
 
-/// For the share's threads: the device's interrupt.
-pub(super) const SHARE: &[u64] = &[IRQ_LINE];
-
-/// For all others, the most frequent first.
+/// The most frequent first. The share has none.
 pub(super) const ALL: &[u64] = &[
     // vCPUs.
-    none(KVM, 0x80), // KVM_RUN
-    IRQ_LINE,
+    none(KVM, 0x80),        // KVM_RUN
+    write(KVM, 0x61, 8),    // KVM_IRQ_LINE
     none(KVM, 0x41),        // KVM_CREATE_VCPU
     write(KVM, 0x90, 8),    // KVM_SET_CPUID2
     read(KVM, 0x81, 144),   // KVM_GET_REGS
@@ -59,9 +56,6 @@ pub(super) const ALL: &[u64] = &[
     both(USERFAULT, 0x00, 32), // UFFDIO_REGISTER
     both(USERFAULT, 0x03, 40), // UFFDIO_COPY
 ];
-
-/// `KVM_IRQ_LINE`.
-const IRQ_LINE: u64 = write(KVM, 0x61, 8);
 
 const KVM: u64 = 0xae;
 const TAP: u64 = b'T' as u64;

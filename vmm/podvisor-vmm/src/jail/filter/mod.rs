@@ -1,5 +1,5 @@
-//! seccomp: the system calls that threads may make and with which arguments, one list ([`calls`], [`ioctls`]) for all but the share's
-//! threads, which work on files too. Any other ends the process. The daemon sees a VMM that SIGSYS has killed.
+//! seccomp: the system calls that threads may make and with which arguments, one list ([`calls`], [`ioctls`]) for all threads of the
+//! VMM, and one for those of the share's process, which work on files. Any other ends the process. The daemon sees a VMM that SIGSYS has killed.
 //!
 //! A thread inherits the filters of the one that starts it. vCPU threads are started by the control
 //! thread and devices' threads by a vCPU (when the driver activates the device), so that
@@ -24,7 +24,7 @@ use calls::Argument;
 pub(crate) enum Thread {
     /// The control loop, which builds the VM, and the threads that come of it: vCPUs and the devices' own.
     Control,
-    /// The one that serves the pod's shared directory, and those that it starts to help it.
+    /// All threads of the process that serves the pod's shared directory.
     Share,
 }
 
@@ -45,12 +45,12 @@ pub(crate) fn filter_this_thread(thread: Thread) -> Result<(), FilterError> {
 }
 
 fn program(thread: Thread) -> Result<BpfProgram, seccompiler::BackendError> {
-    let (files, arguments, refused): (&[_], &[_], &[_]) = match thread {
-        Thread::Control => (&[], calls::ARGUMENTS_WITHOUT_FILES, calls::REFUSED_WITHOUT_FILES),
-        Thread::Share => (calls::FILES, calls::ARGUMENTS_WITH_FILES, &[]),
+    let (own, arguments, refused): (&[_], &[_], &[_]) = match thread {
+        Thread::Control => (calls::VMM, calls::VMM_ARGUMENTS, calls::VMM_REFUSED),
+        Thread::Share => (calls::FILES, calls::FILES_ARGUMENTS, &[]),
     };
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> =
-        calls::ALL.iter().chain(files).map(|&call| (call, Vec::new())).collect();
+        calls::ALL.iter().chain(own).map(|&call| (call, Vec::new())).collect();
     for &(call, arguments) in calls::ARGUMENTS.iter().chain(arguments) {
         rules.entry(call).or_default().extend(alternatives(arguments)?);
     }

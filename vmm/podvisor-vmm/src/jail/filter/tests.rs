@@ -92,6 +92,8 @@ fn a_newer_c_library_may_guard_the_stacks_of_threads() {
 fn kvm_makes_no_vm_and_a_tap_stays_what_it_is() {
     // KVM_RUN is allowed, KVM_CREATE_VM and TUNSETIFF are not.
     assert_eq!(both(libc::SYS_ioctl, &[3, 0xae80]), [ALLOW, KILL]);
+    // Interrupts are the VMM's to raise.
+    assert_eq!(both(libc::SYS_ioctl, &[3, 0x4008_ae61]), [ALLOW, KILL]);
     assert_eq!(both(libc::SYS_ioctl, &[3, 0xae01]), [KILL; 2]);
     assert_eq!(both(libc::SYS_ioctl, &[3, 0x4004_54ca]), [KILL; 2]);
 }
@@ -102,7 +104,10 @@ fn only_the_share_opens_files() {
     assert_eq!(both(libc::SYS_open, &[]), [KILL; 2]);
     assert_eq!(both(libc::SYS_socket, &[libc::AF_UNIX as u64]), [KILL; 2]);
     let stream = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64;
-    assert_eq!(both(libc::SYS_socketpair, &[libc::AF_UNIX as u64, stream]), [ALLOW; 2]);
+    let packets = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as u64;
+    for kind in [stream, packets] {
+        assert_eq!(both(libc::SYS_socketpair, &[libc::AF_UNIX as u64, kind]), [ALLOW, KILL]);
+    }
     assert_eq!(both(libc::SYS_socketpair, &[libc::AF_INET as u64, stream]), [KILL; 2]);
     assert_eq!(both(libc::SYS_socketpair, &[libc::AF_UNIX as u64, libc::SOCK_DGRAM as u64]), [KILL; 2]);
 }

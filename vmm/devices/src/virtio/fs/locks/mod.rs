@@ -23,7 +23,11 @@ pub(super) use interrupts::Interrupts;
 pub(super) use table::{Held, Holder, Locks, OWNERS_MAX, Scheme};
 pub(super) use waits::{Wait, Waiting};
 
+use std::io;
+
+use fuse_backend_rs::abi::fuse_abi::{InHeader, LkIn};
 use fuse_backend_rs::api::filesystem::{Context, FileLock};
+use vm_memory::ByteValued as _;
 
 /// The flag of a request that comes from flock(2) (linux/fuse.h, FUSE_LK_FLOCK).
 const FLOCK: u32 = 1;
@@ -40,7 +44,33 @@ pub(super) struct LockRequest {
     pub(super) flags: u32,
 }
 
+/// Bytes of a request for a lock.
+pub(super) const LOCK_BYTES: usize = size_of::<InHeader>() + size_of::<LkIn>();
+
+/// Whether an error says that another holds the lock.
+pub(super) fn is_held(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
+}
+
 impl LockRequest {
+    /// Reads a FUSE request for a lock (`fuse_in_header` and `fuse_lk_in` in linux/fuse.h). None where it is too short.
+    pub(super) fn read(message: &[u8]) -> Option<LockRequest> {
+        let (mut header, mut request) = (InHeader::default(), LkIn::default());
+        let (first, rest) = message.split_at_checked(size_of::<InHeader>())?;
+        header.as_mut_slice().copy_from_slice(first);
+        request.as_mut_slice().copy_from_slice(rest.get(..size_of::<LkIn>())?);
+        let LkIn { fh, owner, lk, lk_flags, .. } = request;
+        let context = Context { uid: header.uid, gid: header.gid, pid: header.pid.cast_signed() };
+        Some(LockRequest {
+            context,
+            inode: header.nodeid,
+            handle: fh,
+            owner,
+            lock: lk.into(),
+            flags: lk_flags,
+        })
+    }
+
     pub(super) fn scheme(&self) -> Scheme {
         if self.flags & FLOCK != 0 { Scheme::Flock } else { Scheme::Records }
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use vmm_sys_util::timerfd::TimerFd;
 
-use super::LockRequest;
+use super::LOCK_BYTES;
 use crate::virtio::chain::Segment;
 use crate::virtio::ring::Taken;
 
@@ -32,14 +32,16 @@ pub(in crate::virtio::fs) struct Wait {
     pub(in crate::virtio::fs) reply: Vec<Segment>,
     /// The request's number, which its answer repeats.
     pub(in crate::virtio::fs) unique: u64,
-    pub(in crate::virtio::fs) request: LockRequest,
+    /// The thread that asks, and the process, by the guest's numbers.
+    pub(in crate::virtio::fs) pids: [u32; 2],
+    /// The request as the driver made it.
+    pub(in crate::virtio::fs) message: [u8; LOCK_BYTES],
 }
 
 impl Wait {
-    /// Whether one of these processes waits: the request names the thread, and the lock the process.
+    /// Whether one of these processes waits.
     fn is_of(&self, pids: &BTreeSet<u32>) -> bool {
-        pids.contains(&self.request.lock.pid)
-            || u32::try_from(self.request.context.pid).is_ok_and(|pid| pids.contains(&pid))
+        self.pids.iter().any(|pid| pids.contains(pid))
     }
 }
 
@@ -168,15 +170,11 @@ impl Waits {
 
 #[cfg(test)]
 mod tests {
-    use fuse_backend_rs::api::filesystem::{Context, FileLock};
-
     use super::*;
 
     fn wait(pid: u32) -> Wait {
-        let context = Context { uid: 0, gid: 0, pid: pid.cast_signed() + 1000 };
-        let lock = FileLock { start: 0, end: 0, lock_type: 0, pid };
-        let request = LockRequest { context, inode: 2, handle: 1, owner: 1, lock, flags: 0 };
-        Wait { taken: Taken { head: 0, fault: None }, reply: Vec::new(), unique: 1, request }
+        let (taken, pids) = (Taken { head: 0, fault: None }, [pid + 1000, pid]);
+        Wait { taken, reply: Vec::new(), unique: 1, pids, message: [0; LOCK_BYTES] }
     }
 
     #[test]
@@ -193,7 +191,7 @@ mod tests {
         assert_eq!(waits.patience(start), Some(DELAY_MAX));
         waits.push(wait(2), start);
         assert_eq!(waits.patience(start), Some(DELAY_MIN));
-        waits.look(start, |wait| wait.request.lock.pid == 1);
+        waits.look(start, |wait| wait.pids[1] == 1);
         assert_eq!(waits.patience(start), Some(DELAY_MIN));
         waits.look(start, |_| true);
         assert_eq!(waits.patience(start), None);
@@ -211,7 +209,7 @@ mod tests {
         }
         assert_eq!(waits.list.len(), WAITS_MAX);
         let ended = waits.interrupt(&BTreeSet::from([3, 1005, 5000]));
-        assert_eq!(ended.iter().map(|wait| wait.request.lock.pid).collect::<Vec<_>>(), [3, 5]);
+        assert_eq!(ended.iter().map(|wait| wait.pids[1]).collect::<Vec<_>>(), [3, 5]);
         assert_eq!(waits.interrupt(&(0..5000).collect()).len(), WAITS_MAX - 2);
         assert_eq!(waits.patience(start), None);
     }

@@ -25,7 +25,6 @@ thread_local! {
 impl Share {
     /// Runs a request as the caller. What its user is refused is tried as root, for groups that are not known here.
     pub(super) fn as_caller<T>(&self, ctx: &Context, request: impl Fn() -> io::Result<T>) -> io::Result<T> {
-        self.groups.join()?;
         as_caller(ctx, request)
     }
 
@@ -36,13 +35,11 @@ impl Share {
         ctx: &Context,
         request: impl FnOnce(&Context) -> io::Result<T>,
     ) -> io::Result<T> {
-        self.groups.join()?;
         making(ctx, request)
     }
 
     /// Acts as the caller from here on, until the next request.
     pub(super) fn act_as(&self, ctx: &Context) -> io::Result<()> {
-        self.groups.join()?;
         act_as(ctx)
     }
 }

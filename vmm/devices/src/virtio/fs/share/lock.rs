@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use rustix::fs::{FlockOperation, flock};
 
 use super::Share;
-use crate::virtio::fs::locks::{Held, Holder, LockRequest, Locks, Scheme};
+use crate::virtio::fs::locks::{Held, Holder, LockRequest, Locks, Scheme, is_held};
 
 /// The last byte of a range without an end (linux/fs.h, OFFSET_MAX).
 const END: u64 = i64::MAX as u64;
@@ -144,11 +144,6 @@ impl Share {
             other => Ok(other?),
         }
     }
-}
-
-/// Whether an error says that another holds the lock.
-pub(in crate::virtio::fs) fn is_held(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
 }
 
 fn lock_records(locks: &mut Locks, holder: &Holder, range: libc::flock) -> io::Result<()> {

@@ -7,15 +7,15 @@
 //! `requests` is what the driver may ask, `reopen` gives a descriptor of a known file, `xattr` has extended
 //! attributes and access control lists, `lock` file locks, `identity` and `groups` who a request acts as, `umask` the permissions of new files.
 
-mod groups;
 mod identity;
+pub(super) mod init;
+mod lend;
 mod lock;
 mod reopen;
 mod requests;
 mod umask;
 mod xattr;
 
-pub(super) use lock::is_held;
 pub(super) use umask::separate as separate_umask;
 
 use std::io;
@@ -29,8 +29,7 @@ use fuse_backend_rs::api::filesystem::FileSystem as _;
 use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use vmm_sys_util::eventfd::EventFd;
 
-use self::groups::Groups;
-use super::locks::{Interrupts, Locks, OWNERS_MAX};
+use super::locks::{Locks, OWNERS_MAX};
 
 /// Capabilities that the driver may use beyond the oldest protocol, where it can.
 ///
@@ -76,10 +75,7 @@ pub struct Share {
     /// To ask for the lowest free descriptor number.
     probe: EventFd,
     mounted: AtomicBool,
-    groups: Groups,
     locks: Mutex<Locks>,
-    /// Waits for locks that are to end.
-    interrupts: Interrupts,
 }
 
 impl std::fmt::Debug for Share {
@@ -107,15 +103,9 @@ impl Share {
             ..Config::default()
         };
         let (files, probe) = (PassthroughFs::new(config)?, EventFd::new(0)?);
-        let interrupts = Interrupts::new()?;
-        let (mounted, groups) = (AtomicBool::new(false), Groups::default());
+        let mounted = AtomicBool::new(false);
         let locks = Mutex::new(Locks::new(OWNERS_MAX));
-        Ok(Share { files, descriptors_max, probe, mounted, groups, locks, interrupts })
-    }
-
-    /// Whether the driver has it mounted.
-    pub(crate) fn mounted(&self) -> bool {
-        self.mounted.load(Ordering::SeqCst)
+        Ok(Share { files, descriptors_max, probe, mounted, locks })
     }
 
     /// Forgets all that the driver held, if it held anything.
@@ -124,16 +114,6 @@ impl Share {
             self.locks().clear();
             self.files.destroy();
         }
-    }
-
-    /// Requests that begin from now on have these groups.
-    pub(super) fn set_groups(&self, groups: &[u32]) {
-        self.groups.set(groups);
-    }
-
-    /// Requests for locks that are to wait no longer.
-    pub(super) fn interrupts(&self) -> &Interrupts {
-        &self.interrupts
     }
 
     /// Refuses what would take a descriptor that others need. The kernel gives the lowest free number.

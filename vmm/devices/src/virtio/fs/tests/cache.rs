@@ -5,7 +5,7 @@ use std::mem::offset_of;
 
 use fuse_backend_rs::abi::fuse_abi::{FsOptions, InitOut, Opcode};
 
-use super::{Guest, ROOT, le32, le64, thread_with};
+use super::{Guest, ROOT, le32, le64, link_with};
 use crate::virtio::VirtioDevice as _;
 use crate::virtio::fs::{Cache, Fs};
 
@@ -15,7 +15,7 @@ fn the_driver_keeps_what_the_cache_says() {
     for (cache, seconds, flags) in [(Cache::None, 0, 1), (Cache::Auto, 0, 0), (Cache::Always, 24 * 3600, 2)] {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "content").unwrap();
-        let device = Fs::new("tag", thread_with(dir.path(), i32::MAX, cache)).unwrap();
+        let device = Fs::new("tag", link_with(dir.path(), i32::MAX, cache)).unwrap();
         let mut guest = Guest::over(device, dir);
         let found = guest.lookup(ROOT, "file").unwrap();
         assert_eq!((le64(&found, 16), le64(&found, 24)), (seconds, seconds), "{cache:?}");

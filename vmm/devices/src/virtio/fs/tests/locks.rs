@@ -86,7 +86,7 @@ impl Guest {
     /// taken is missed. Gives the answer's error number.
     fn interrupted(&mut self, reply: u64, pids: &[u32]) -> i32 {
         while self.drivers[1].take_used().is_empty() {
-            self.device.share_thread().interrupt_lock_waits(pids);
+            self.device.link().interrupt_lock_waits(pids);
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         -(le32(&self.drivers[1].read::<REPLY_HEADER>(reply), 4) as i32)

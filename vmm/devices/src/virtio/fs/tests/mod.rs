@@ -47,17 +47,21 @@ struct Guest {
     caller: (u32, u32),
 }
 
-fn thread(root: &Path, descriptors_max: i32) -> ShareThread {
-    thread_with(root, descriptors_max, Cache::Auto)
+/// A link to a share over `root`, served by threads of this process until the link ends.
+fn link(root: &Path, descriptors_max: i32) -> ShareLink {
+    link_with(root, descriptors_max, Cache::Auto)
 }
 
-fn thread_with(root: &Path, descriptors_max: i32, cache: Cache) -> ShareThread {
+fn link_with(root: &Path, descriptors_max: i32, cache: Cache) -> ShareLink {
     let share = Share::open(root.to_str().unwrap(), descriptors_max, cache).unwrap();
-    ShareThread::start(share, || Ok::<(), ()>(())).unwrap().unwrap()
+    let (link, theirs) = ShareLink::pair().unwrap();
+    std::thread::spawn(move || ShareServer::new(theirs).run(share).unwrap());
+    link.wait_until_ready(10_000).unwrap();
+    link
 }
 
 fn serve(root: &Path, descriptors_max: i32) -> Fs {
-    Fs::new("tag", thread(root, descriptors_max)).unwrap()
+    Fs::new("tag", link(root, descriptors_max)).unwrap()
 }
 
 impl Guest {
@@ -193,9 +197,9 @@ fn the_driver_reads_the_tag_and_the_number_of_queues() {
     guest.device.read_config(0, &mut config);
     assert_eq!(&config[..4], b"tag\0");
     assert_eq!((le32(&config, 36), le32(&config, 40)), (1, 0));
-    let thread = thread(guest.dir.path(), i32::MAX);
+    let link = link(guest.dir.path(), i32::MAX);
     for tag in ["", "a\0b", &"x".repeat(37)] {
-        assert!(Fs::new(tag, thread.clone()).is_err(), "{tag:?}");
+        assert!(Fs::new(tag, link.clone()).is_err(), "{tag:?}");
     }
 }
 

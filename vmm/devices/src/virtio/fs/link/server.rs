@@ -1,0 +1,165 @@
+//! The share's end: a thread for each channel, which does what it is asked.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fuse_backend_rs::api::server::Server;
+use rustix::net::RecvFlags;
+
+use super::packet::{ANSWER_BYTES_MAX, Call, GROUPS_MAX, HEAD_BYTES, Outcome, REQUEST_BYTES_MAX, Reply};
+use super::sheet::Sheet;
+use super::socket::{Received, receive, send};
+use crate::virtio::fs::credentials::set_groups;
+use crate::virtio::fs::locks::LockRequest;
+use crate::virtio::fs::share::{init, separate_umask};
+use crate::virtio::fs::{DEVICE, Share};
+
+/// Channels at once: one for each thread of the device, and as many that end while others begin.
+const CHANNELS_MAX: usize = 32;
+
+/// Bytes of what the share says for a person.
+pub(super) const WORDS_BYTES_MAX: usize = 512;
+
+/// The share's end of a link.
+#[derive(Debug)]
+pub struct ShareServer {
+    control: OwnedFd,
+}
+
+/// What all threads of a share have in common.
+struct Served {
+    share: Arc<Share>,
+    server: Server<Arc<Share>>,
+    channels: AtomicUsize,
+}
+
+impl ShareServer {
+    /// What a share says that serves.
+    pub(super) const READY: &'static str = "ready";
+
+    /// The share's end, of the descriptor that [`ShareLink::pair`](super::ShareLink::pair) made for it.
+    #[must_use]
+    pub fn new(control: OwnedFd) -> ShareServer {
+        ShareServer { control }
+    }
+
+    /// Says to the VMM why the share cannot serve, or goes on no more: its beginning, where it is long.
+    pub fn say(&self, words: &str) {
+        let words = &words.as_bytes()[..words.len().min(WORDS_BYTES_MAX)];
+        // Nobody to hear it is as good: the VMM is gone, or sees that the share is.
+        let _ = send(self.control.as_fd(), &[IoSlice::new(words)], None);
+    }
+
+    /// Serves until the VMM hangs up. The calling thread serves nothing itself.
+    ///
+    /// # Errors
+    /// The control socket is none.
+    pub fn run(&self, share: Share) -> io::Result<()> {
+        let share = Arc::new(share);
+        let server = Server::new(share.clone());
+        let served = Arc::new(Served { share, server, channels: AtomicUsize::new(0) });
+        self.say(ShareServer::READY);
+        loop {
+            let mut byte = [0];
+            let mut parts = [IoSliceMut::new(&mut byte)];
+            let Some(received) = receive(self.control.as_fd(), &mut parts, true, RecvFlags::empty())? else {
+                return Ok(());
+            };
+            if let Some(channel) = received.file {
+                serve_apart(&served, channel);
+            }
+        }
+    }
+}
+
+/// Serves a channel by a thread of its own. A channel that cannot be served is closed, which the VMM sees.
+fn serve_apart(served: &Arc<Served>, channel: OwnedFd) {
+    if served.channels.fetch_add(1, Ordering::Relaxed) >= CHANNELS_MAX {
+        served.channels.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
+    let (of_thread, name) = (served.clone(), DEVICE.to_owned());
+    let started = std::thread::Builder::new().name(name).spawn(move || {
+        let ready = separate_umask().map_err(io::Error::from).and_then(|()| Sheet::new());
+        if let Ok(sheet) = ready {
+            of_thread.serve(&channel, &sheet);
+        }
+        of_thread.channels.fetch_sub(1, Ordering::Relaxed);
+    });
+    if started.is_err() {
+        served.channels.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Served {
+    /// Serves a channel until the VMM closes it, or says on it what no VMM says.
+    fn serve(&self, channel: &OwnedFd, sheet: &Sheet) {
+        let mut request = vec![0; REQUEST_BYTES_MAX];
+        let mut answer = Vec::with_capacity(ANSWER_BYTES_MAX);
+        loop {
+            let mut head = [0; HEAD_BYTES];
+            let mut parts = [IoSliceMut::new(&mut head), IoSliceMut::new(&mut request)];
+            let received = receive(channel.as_fd(), &mut parts, false, RecvFlags::empty());
+            let Ok(Some(Received { bytes, .. })) = received else { return };
+            let asked = Call::read(head).zip(bytes.checked_sub(HEAD_BYTES));
+            let Some((call, bytes)) = asked else { return };
+            let message = &request[..bytes];
+            let (outcome, file) = match call {
+                Call::Request { room, lend } => {
+                    let lent = self.request(sheet, message, room, lend, &mut answer);
+                    lent.map_or((Outcome::Nothing, None), |file| (Outcome::Answered, file))
+                }
+                Call::Notice => {
+                    self.request(sheet, message, 0, false, &mut answer);
+                    continue;
+                }
+                Call::Lock { waits } => {
+                    let Some(request) = LockRequest::read(message) else { return };
+                    (done(self.share.lock(&request, waits)), None)
+                }
+                Call::Groups => {
+                    let Some(groups) = groups(message) else { return };
+                    (done(set_groups(&groups)), None)
+                }
+                Call::Afresh => {
+                    self.share.forget_all();
+                    (Outcome::Done { error: 0 }, None)
+                }
+            };
+            let head = Reply { outcome, freed: self.share.lock_was_freed() }.head();
+            let body = if outcome == Outcome::Answered { &answer[..] } else { &[] };
+            let file = file.as_ref().map(AsFd::as_fd);
+            if send(channel.as_fd(), &[IoSlice::new(&head), IoSlice::new(body)], file).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Carries a FUSE request out, and gives the file to lend with its answer.
+    fn request(
+        &self,
+        sheet: &Sheet,
+        message: &[u8],
+        room: u32,
+        lend: bool,
+        answer: &mut Vec<u8>,
+    ) -> Option<Option<std::fs::File>> {
+        sheet.carry_out(&self.server, message, room, answer)?;
+        init::allow_shared_maps(message, answer);
+        Some(if lend { self.share.lend(message, answer) } else { None })
+    }
+}
+
+fn done(result: io::Result<()>) -> Outcome {
+    let error = result.map_or_else(|error| error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
+    Outcome::Done { error }
+}
+
+/// The groups in a packet. None for what no VMM sends.
+fn groups(message: &[u8]) -> Option<Vec<u32>> {
+    let groups = message.chunks_exact(size_of::<u32>());
+    let whole = groups.remainder().is_empty() && groups.len() <= GROUPS_MAX;
+    whole.then(|| groups.map(|group| group.try_into().map_or(0, u32::from_le_bytes)).collect())
+}

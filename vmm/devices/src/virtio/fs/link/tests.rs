@@ -1,0 +1,1 @@
+//! Both ends in one process.

@@ -1,0 +1,165 @@
+//! Files that the share has opened for the driver and handed over: the VMM reads and writes them itself, between the page cache and the
+//! guest's memory. Each has a description that is the VMM's alone, and is a regular file; directories stay with the share, since from one
+//! of them a way may lead further.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fcntl_setfl, fstat, statx};
+
+/// Files that the VMM holds for a guest. Those that are opened beyond are read and written by the share.
+pub const OPENED_MAX: usize = 16_384;
+
+/// What a program may change of an open file (fcntl(2), F_SETFL), and each request repeats.
+const CHANGEABLE: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::NONBLOCK);
+
+/// Permission bits that a write takes away, where its request does not ask to keep them.
+const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
+
+/// An open file of the driver's.
+#[derive(Debug)]
+pub(super) struct Opened {
+    file: File,
+    inode: u64,
+    /// As it was opened.
+    flags: OFlags,
+    /// What of [`CHANGEABLE`] holds now.
+    changed: AtomicU32,
+}
+
+/// All of them, by the driver's numbers.
+#[derive(Debug, Default)]
+pub(in crate::virtio::fs) struct OpenedFiles {
+    files: Mutex<HashMap<u64, Arc<Opened>>>,
+    /// A program has asked for a lock since the driver mounted the share: closing a file may free one.
+    locks_used: AtomicBool,
+}
+
+impl Opened {
+    /// The file that came with the answer to a request to open `inode` with these flags. None where it is not what was asked for.
+    pub(super) fn new(file: OwnedFd, inode: u64, flags: u32) -> Option<Opened> {
+        let found = fstat(&file).ok()?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return None;
+        }
+        let flags = OFlags::from_bits_retain(flags);
+        let changed = AtomicU32::new((flags & CHANGEABLE).bits());
+        Some(Opened { file: file.into(), inode, flags, changed })
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(super) fn may_be_read(&self) -> bool {
+        self.flags & OFlags::ACCMODE != OFlags::WRONLY
+    }
+
+    pub(super) fn may_be_written(&self) -> bool {
+        self.flags & OFlags::ACCMODE != OFlags::RDONLY
+    }
+
+    /// How a write is to be carried out, so that it is on the disk when it is answered, where the file was opened for that: flags of
+    /// pwritev2(2).
+    pub(super) fn write_flags(&self) -> i32 {
+        if self.flags.contains(OFlags::SYNC) {
+            libc::RWF_SYNC
+        } else if self.flags.contains(OFlags::DSYNC) {
+            libc::RWF_DSYNC
+        } else {
+            0
+        }
+    }
+
+    /// Follows what the program has changed by the time of a request.
+    pub(super) fn follow(&self, flags: u32) -> io::Result<()> {
+        let wanted = OFlags::from_bits_retain(flags) & CHANGEABLE;
+        if wanted.bits() != self.changed.load(Ordering::Relaxed) {
+            fcntl_setfl(&self.file, wanted | (self.flags & OFlags::NOATIME))?;
+            self.changed.store(wanted.bits(), Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Whether the file has permission bits that a write by the VMM, which has no capability to keep them, would take away.
+    pub(super) fn has_set_id(&self) -> io::Result<bool> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = statx(self.file.as_fd(), c"", flags, StatxFlags::MODE)?;
+        Ok(u32::from(found.stx_mode) & SET_ID != 0)
+    }
+}
+
+impl OpenedFiles {
+    /// Whether one more may be added. Threads that ask at once may all add theirs.
+    pub(super) fn has_room(&self) -> bool {
+        self.files().len() < OPENED_MAX
+    }
+
+    pub(super) fn add(&self, handle: u64, opened: Opened) {
+        self.files().insert(handle, Arc::new(opened));
+    }
+
+    /// The file that the driver knows by this number, and as an opening of this inode.
+    pub(super) fn find(&self, handle: u64, inode: u64) -> Option<Arc<Opened>> {
+        self.files().get(&handle).filter(|opened| opened.inode == inode).cloned()
+    }
+
+    /// Closes a file that the driver has released. Returns whether it was one.
+    pub(super) fn remove(&self, handle: u64, inode: u64) -> bool {
+        let mut files = self.files();
+        let removed = files.get(&handle).is_some_and(|opened| opened.inode == inode);
+        let closed = if removed { files.remove(&handle) } else { None };
+        // A file of another node may take its time to close.
+        drop(files);
+        closed.is_some()
+    }
+
+    pub(super) fn clear(&self) {
+        let closed = std::mem::take(&mut *self.files());
+        self.locks_used.store(false, Ordering::SeqCst);
+        drop(closed);
+    }
+
+    pub(super) fn note_lock(&self) {
+        self.locks_used.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn locks_used(&self) -> bool {
+        self.locks_used.load(Ordering::SeqCst)
+    }
+
+    fn files(&self) -> MutexGuard<'_, HashMap<u64, Arc<Opened>>> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_regular_files_are_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = File::open(dir.path()).unwrap();
+        let (pipe, _other) = std::io::pipe().unwrap();
+        for other in [OwnedFd::from(directory), pipe.into()] {
+            assert!(Opened::new(other, 1, 0).is_none());
+        }
+        assert!(Opened::new(tempfile::tempfile().unwrap().into(), 1, 0).is_some());
+    }
+
+    #[test]
+    fn a_file_is_found_by_both_of_its_numbers_and_closed_by_them() {
+        let files = OpenedFiles::default();
+        files.add(3, Opened::new(tempfile::tempfile().unwrap().into(), 7, libc::O_WRONLY as u32).unwrap());
+        assert!(files.find(3, 8).is_none() && files.find(4, 7).is_none());
+        let found = files.find(3, 7).unwrap();
+        assert!(found.may_be_written() && !found.may_be_read());
+        assert!(!files.remove(3, 8));
+        assert!(files.remove(3, 7) && files.find(3, 7).is_none());
+    }
+}

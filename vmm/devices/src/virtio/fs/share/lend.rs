@@ -1,0 +1,58 @@
+//! Files that the VMM reads and writes itself. Each is opened anew for that: the library keeps its own description, and the VMM's is
+//! nobody else's.
+
+use std::fs::File;
+
+use fuse_backend_rs::abi::fuse_abi::{CreateIn, EntryOut, InHeader, Opcode, OpenIn, OutHeader};
+use fuse_backend_rs::api::filesystem::Context;
+use rustix::fs::{FileType, OFlags, fcntl_setfl, fstat};
+use vm_memory::ByteValued;
+
+use super::Share;
+
+/// What of the flags a description can be given after it was opened (fcntl(2), F_SETFL).
+const LATER: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::NONBLOCK).union(OFlags::NOATIME);
+
+impl Share {
+    /// The file that a request has opened, by its answer. None where the VMM is not to have it: a directory, a description that is for
+    /// no content, or one that cannot be had in this way. Then the share reads and writes.
+    pub(in crate::virtio::fs) fn lend(&self, request: &[u8], answer: &[u8]) -> Option<File> {
+        let header: InHeader = object(request, 0)?;
+        let answered: OutHeader = object(answer, 0)?;
+        let asked = size_of::<InHeader>();
+        let (inode, flags) = match header.opcode {
+            open if open == Opcode::Open as u32 => (header.nodeid, object::<OpenIn>(request, asked)?.flags),
+            create if create == Opcode::Create as u32 => {
+                let made: EntryOut = object(answer, size_of::<OutHeader>())?;
+                (made.nodeid, object::<CreateIn>(request, asked)?.flags)
+            }
+            _ => return None,
+        };
+        let flags = OFlags::from_bits_retain(flags);
+        let writable = match flags & OFlags::ACCMODE {
+            OFlags::RDONLY => false,
+            OFlags::WRONLY | OFlags::RDWR => true,
+            _ => return None,
+        };
+        if answered.error != 0 || flags.contains(OFlags::PATH) {
+            return None;
+        }
+        let context = Context { uid: header.uid, gid: header.gid, pid: header.pid.cast_signed() };
+        let file = self.reopen(&context, inode, writable).ok()?;
+        let found = fstat(&file).ok()?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return None;
+        }
+        if flags.intersects(LATER) {
+            fcntl_setfl(&file, flags & LATER).ok()?;
+        }
+        Some(file)
+    }
+}
+
+/// Copies an object out of a message.
+pub(super) fn object<T: ByteValued + Default>(message: &[u8], at: usize) -> Option<T> {
+    let mut object = T::default();
+    object.as_mut_slice().copy_from_slice(message.get(at..)?.get(..size_of::<T>())?);
+    Some(object)
+}

@@ -1,0 +1,79 @@
+//! Starts the share's process, and ends it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use proto_vmm::VolumeCache;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use vmm_vm::ShareLink;
+
+use super::{ARGUMENT, NAME};
+
+/// The program that this process runs, by whichever path, or none, it was executed.
+const PROGRAM: &str = "/proc/self/exe";
+
+/// Milliseconds that the share may take until it serves; the VMM's client waits longer.
+const READY_MS: u16 = 10_000;
+
+/// Milliseconds that the share may take to end once nobody needs it. It may be at a file system that hangs.
+const END_MS: u16 = 1000;
+
+/// The share cannot be had.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub(crate) enum ShareError {
+    #[error("cannot start the share's process")]
+    Start(#[source] io::Error),
+    #[error("the share does not serve")]
+    NotReady(#[source] io::Error),
+}
+
+/// The share's process, as the VMM has it.
+pub(crate) struct ShareProcess {
+    link: ShareLink,
+    /// Readable once the process has ended.
+    ended: OwnedFd,
+}
+
+/// Starts the process in the directory that this one is in.
+pub(crate) fn start(volume_cache: VolumeCache) -> Result<ShareProcess, ShareError> {
+    let (link, theirs) = ShareLink::pair().map_err(ShareError::Start)?;
+    let child = Command::new(PROGRAM)
+        .arg0(NAME)
+        .args([ARGUMENT, volume_cache.as_str()])
+        .env_clear()
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(ShareError::Start)?;
+    let pid = Pid::from_child(&child);
+    let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| ShareError::Start(error.into()))?;
+    Ok(ShareProcess { link, ended })
+}
+
+impl ShareProcess {
+    pub(crate) fn wait_until_ready(&self) -> Result<(), ShareError> {
+        self.link.wait_until_ready(READY_MS).map_err(ShareError::NotReady)
+    }
+
+    pub(crate) fn link(&self) -> &ShareLink {
+        &self.link
+    }
+
+    /// Readable once the process has ended.
+    pub(crate) fn ended(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
+    }
+
+    /// Hangs up, and waits a moment for the process's end: who sees the VMM gone finds the volumes free.
+    pub(crate) fn end(self) {
+        let ShareProcess { link, ended } = self;
+        drop(link);
+        let mut process = [PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut process, PollTimeout::from(END_MS));
+    }
+}
