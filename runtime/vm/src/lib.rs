@@ -23,6 +23,7 @@ mod plan;
 mod process;
 mod reactor;
 mod share;
+mod share_process;
 mod spawn;
 mod streams;
 mod template;

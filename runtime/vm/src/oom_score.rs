@@ -1,4 +1,4 @@
-//! The host kernel's preference to kill a VMM when memory is short: the process's `oom_score_adj`
+//! The host kernel's preference to kill a VMM when memory is short: the `oom_score_adj` of its processes
 //! (proc_pid_oom_score_adj(5)). The daemon sets it, because the VMM's jail does not let it open the file.
 
 use std::fs;
@@ -6,9 +6,14 @@ use std::io::Write;
 
 use crate::VmError;
 use crate::process::has_ended;
+use crate::share_process::with_share;
 
-/// Sets the process's score, -1000 to 1000. An ended process is no error.
+/// Sets the score of a VMM and its share, -1000 to 1000. An ended process is no error.
 pub(crate) fn set(pid: u32, score: i32) -> Result<(), VmError> {
+    with_share(pid).into_iter().try_for_each(|pid| set_one(pid, score))
+}
+
+fn set_one(pid: u32, score: i32) -> Result<(), VmError> {
     let opened = fs::OpenOptions::new().write(true).open(format!("/proc/{pid}/oom_score_adj"));
     let written = opened.and_then(|mut file| file.write_all(score.to_string().as_bytes()));
     match written {

@@ -14,6 +14,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::process::{Child, Command};
 
 use crate::VmError;
+use crate::process::has_ended;
+use crate::share_process::shares_of;
 
 /// Connections waiting for the VMM: the daemon's, and one of a replacement daemon.
 const BACKLOG: i32 = 4;
@@ -72,13 +74,21 @@ pub(crate) async fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
     Ok(child)
 }
 
-/// Moves the process. A new process allocates almost nothing before it is asked to boot.
+/// Moves the VMM and its share. A new VMM allocates almost nothing before it is asked to boot.
 pub(crate) fn enter_cgroup(cgroup: &Path, pid: u32) -> Result<(), VmError> {
     let path = cgroup.join("cgroup.procs");
-    pass(Point::VmmCgroup)
-        .and_then(|()| File::options().write(true).open(&path))
-        .and_then(|mut file| file.write_all(pid.to_string().as_bytes()))
-        .map_err(|source| VmError::Cgroup { path, source })
+    let failed = |source| VmError::Cgroup { path: path.clone(), source };
+    let mut procs =
+        pass(Point::VmmCgroup).and_then(|()| File::options().write(true).open(&path)).map_err(failed)?;
+    procs.write_all(pid.to_string().as_bytes()).map_err(failed)?;
+    // After the VMM: a share that it starts from here on is in the cgroup already.
+    for share in shares_of(pid) {
+        match procs.write_all(share.to_string().as_bytes()) {
+            Err(error) if !has_ended(&error) => return Err(failed(error)),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Makes the listening control socket.

@@ -12,6 +12,7 @@ mod console;
 mod console_file;
 mod counters;
 mod cpuid;
+pub mod descriptors;
 mod device;
 mod first_pages;
 mod image_map;

@@ -3,17 +3,16 @@
 //! It adds common protections to the queue's areas. A hostile driver's indices stop the queue instead of
 //! spinning it, and malformed chains are counted, not logged.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use virtio_bindings::virtio_ring::{VRING_AVAIL_F_NO_INTERRUPT, VRING_USED_F_NO_NOTIFY};
-use virtio_queue::{DescriptorChain, Queue, QueueOwnedT as _, QueueT as _};
-use vm_memory::{Bytes as _, GuestMemoryMmap};
+use virtio_queue::{Queue, QueueT as _};
+use vm_memory::Bytes as _;
 
 use super::chain::{Chain, ChainFault, Segment};
 use super::queue_areas::QueueAreas;
-use super::{Counts, DeviceError, GuestMemory, Interrupt, MemoryMap};
+use super::{Counts, DeviceError, GuestMemory, Interrupt};
 
 /// Counter of a guest's faults, shared between a device and its worker.
 #[derive(Clone, Debug, Default)]
@@ -44,27 +43,6 @@ pub struct Taken {
     pub head: u16,
     /// The fault in the chain, if there is one.
     pub fault: Option<ChainFault>,
-}
-
-/// The memory open to device writes at the time a chain was taken.
-#[derive(Clone, Debug)]
-pub struct Writable(Arc<MemoryMap>);
-
-impl Deref for Writable {
-    type Target = GuestMemoryMmap;
-
-    fn deref(&self) -> &GuestMemoryMmap {
-        &self.0
-    }
-}
-
-/// The descriptors of a taken chain.
-#[derive(Debug)]
-pub struct Described {
-    /// The descriptors. Their own memory is the writable memory.
-    pub descriptors: DescriptorChain<Writable>,
-    /// The readable memory.
-    pub readable: Arc<MemoryMap>,
 }
 
 /// A queue at work.
@@ -157,22 +135,6 @@ impl Ring {
         let head = areas.available_head(next);
         self.queue.set_next_avail(next.wrapping_add(1));
         Some(self.load(head, chain))
-    }
-
-    /// Does the same as [`take`](Self::take), and also returns the descriptors of a valid chain as they are
-    /// in guest memory, for libraries with their own parsers. Descriptors may have changed since `chain` was
-    /// loaded.
-    pub fn take_described(&mut self, chain: &mut Chain) -> Option<(Taken, Option<Described>)> {
-        chain.clear();
-        let writable = Writable(self.areas()?.map().clone());
-        let Ok(mut available) = self.queue.iter(writable) else {
-            self.stop();
-            return None;
-        };
-        let descriptors = available.next()?;
-        let taken = self.load(descriptors.head_index(), chain);
-        let readable = self.memory.readable();
-        Some((taken, taken.fault.is_none().then_some(Described { descriptors, readable })))
     }
 
     /// Loads the chain starting at `head`.

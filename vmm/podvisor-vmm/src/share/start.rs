@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use proto_vmm::VolumeCache;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use vmm_vm::ShareLink;
+use vmm_vm::{ShareLink, descriptors};
 
 use super::{ARGUMENT, NAME};
 
@@ -41,6 +41,10 @@ pub(crate) struct ShareProcess {
 /// Starts the process in the directory that this one is in.
 pub(crate) fn start(volume_cache: VolumeCache) -> Result<ShareProcess, ShareError> {
     let (link, theirs) = ShareLink::pair().map_err(ShareError::Start)?;
+    // What the daemon may have left open, too.
+    if let Err(error) = descriptors::close_on_exec() {
+        tracing::info!(%error, "this kernel does not close all descriptors of a program at once");
+    }
     let child = Command::new(PROGRAM)
         .arg0(NAME)
         .args([ARGUMENT, volume_cache.as_str()])

@@ -1,6 +1,5 @@
-//! Users of single threads. The C library changes the user of all threads of a process at once; the
-//! kernel knows users of threads only, and a share needs two: the thread that serves files is root, with
-//! the capabilities for that work, and no other thread is anybody.
+//! Users of single threads. The C library changes the user of all threads of a process at once; these change the calling thread alone,
+//! and so the process while there is no other.
 
 use std::io;
 

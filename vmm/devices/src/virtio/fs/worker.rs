@@ -1,4 +1,4 @@
-//! The share's back end: takes FUSE requests off the queues and has them answered, several at once. A request that
+//! The device's back end: takes FUSE requests off the queues and has them answered, several at once. A request that
 //! waits for a lock keeps its chain while others are served.
 //!
 //! Each thread takes a request, has another thread see to what comes next, and carries its own out:

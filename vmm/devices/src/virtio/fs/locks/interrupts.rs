@@ -11,7 +11,7 @@ use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 /// Processes whose waits are still to be ended. The daemon names them again until they are gone.
 const PIDS_MAX: usize = 1 << 16;
 
-/// Process ids on their way to the share's thread.
+/// Process ids on their way to the device's threads.
 #[derive(Debug)]
 pub(in crate::virtio::fs) struct Interrupts {
     event: EventFd,

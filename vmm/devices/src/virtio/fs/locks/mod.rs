@@ -13,7 +13,7 @@
 //! ```
 //!
 //! `table` has the owners, `waits` the requests that wait for a lock of another, `interrupts` those that are to wait no
-//! longer. `share::lock` takes and frees.
+//! longer. `share::lock` takes and frees. The owners are the share's, and the requests the VMM's, which tries them again.
 
 mod interrupts;
 mod table;

@@ -1,4 +1,4 @@
-//! Requests that wait for a lock that another holds. The threads that serve the share never wait themselves: a request
+//! Requests that wait for a lock that another holds. No thread of the device or the share waits itself: a request
 //! keeps its chain, and is tried again.
 //!
 //! The kernel says nothing when a lock of an open description becomes free, so that there is no event to wait for. A

@@ -5,7 +5,8 @@
 //! learns of mounts below, so that each file system keeps device and inode numbers of its own.
 //!
 //! `requests` is what the driver may ask, `reopen` gives a descriptor of a known file, `xattr` has extended
-//! attributes and access control lists, `lock` file locks, `identity` and `groups` who a request acts as, `umask` the permissions of new files.
+//! attributes and access control lists, `lock` file locks, `identity` who a request acts as, `umask` the permissions of new files, `lend` the
+//! files that the VMM reads and writes itself, `init` what the share offers beside the library.
 
 mod identity;
 pub(super) mod init;

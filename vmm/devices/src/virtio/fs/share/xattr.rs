@@ -131,7 +131,7 @@ fn is_list(name: &CStr) -> bool {
 }
 
 /// Takes the set-group-id bit from a file whose group is not the caller's, as Linux does when a list is set
-/// (posix_acl_update_mode); the share's thread has the capability that would keep it. The caller's further groups are
+/// (posix_acl_update_mode); the share has the capability that would keep it. The caller's further groups are
 /// not known here: a member of the group by one of these loses the bit, too.
 fn drop_foreign_setgid(ctx: &Context, file: &File) -> io::Result<()> {
     let found = file.metadata()?;

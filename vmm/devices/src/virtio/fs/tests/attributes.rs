@@ -54,7 +54,7 @@ impl Guest {
         self.ask(Opcode::Create, ROOT, &body)
     }
 
-    fn mode(&self, name: &str) -> u32 {
+    pub(super) fn mode(&self, name: &str) -> u32 {
         fs::metadata(self.dir.path().join(name)).unwrap().permissions().mode() & 0o7777
     }
 }

@@ -3,6 +3,7 @@
 mod at_once;
 mod attributes;
 mod cache;
+mod content;
 mod locks;
 
 use std::fs;

@@ -1,0 +1,61 @@
+//! The second process of a VMM: the share, which the VMM has started to serve the pod's volumes, and which may start nothing itself.
+//! The daemon knows it by the kernel's word alone: a VMM that was taken over could name any process.
+
+use std::fs;
+
+/// Processes of one VMM that are looked at. It starts one, and can start none later.
+const SHARES_MAX: usize = 4;
+
+/// The VMM and its share, if it has one by now.
+pub(crate) fn with_share(pid: u32) -> Vec<u32> {
+    std::iter::once(pid).chain(shares_of(pid)).collect()
+}
+
+/// The VMM's share; none where it has none, or has ended.
+pub(crate) fn shares_of(pid: u32) -> Vec<u32> {
+    let mut children = match fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
+        Ok(list) => list.split_whitespace().filter_map(|number| number.parse().ok()).collect(),
+        // The process has ended, or the kernel was built without the list (CONFIG_PROC_CHILDREN).
+        Err(_) => found(pid),
+    };
+    children.truncate(SHARES_MAX);
+    children
+}
+
+/// The children of a process, among all processes.
+fn found(pid: u32) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parent = |one: &u32| parse_parent(&fs::read_to_string(format!("/proc/{one}/stat")).ok()?);
+    pids.filter(|one| parent(one) == Some(pid)).collect()
+}
+
+/// The parent in `/proc/<pid>/stat`: field 4, the second after the name, which may hold spaces and brackets (proc(5)).
+fn parse_parent(stat: &str) -> Option<u32> {
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_children_of_a_process_are_found_with_the_kernels_list_and_without() {
+        let mut parent = std::process::Command::new("sh").args(["-c", "sleep 600 & wait"]).spawn().unwrap();
+        let mut children = Vec::new();
+        while children.is_empty() {
+            children = shares_of(parent.id());
+            std::thread::yield_now();
+        }
+        assert_eq!((children.len(), found(parent.id())), (1, children.clone()));
+        assert_eq!(with_share(parent.id()), [parent.id(), children[0]]);
+        parent.kill().unwrap();
+        parent.wait().unwrap();
+        let _ = nix::sys::signal::kill(
+            nix::unistd::Pid::from_raw(children[0].cast_signed()),
+            nix::sys::signal::Signal::SIGKILL,
+        );
+        assert_eq!(with_share(5_000_000), [5_000_000]);
+        assert_eq!(parse_parent("17 (a) b (c) S 4 5"), Some(4));
+    }
+}
