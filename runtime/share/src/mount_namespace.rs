@@ -1,5 +1,5 @@
-//! A VMM's mount namespace, the only place with the binds. The node's own mount table never has them. So they
-//! keep nothing of the host busy, and they end with the VMM at the latest.
+//! The mount namespace of a VMM's share, the only place with the binds. The node's own mount table never has
+//! them. So they keep nothing of the host busy, and they end with the share at the latest.
 
 use std::fs::File;
 use std::io;
@@ -39,7 +39,7 @@ impl MountNamespace {
             let root = open_directory(CWD, "/")?;
             let (inside, outside) = (fstat(&root)?, fstat(shared)?);
             if (inside.st_dev, inside.st_ino) != (outside.st_dev, outside.st_ino) {
-                return Err(io::Error::other("the VMM's root is not the pod's shared directory"));
+                return Err(io::Error::other("the share's root is not the pod's shared directory"));
             }
             Ok(work(root)?)
         };

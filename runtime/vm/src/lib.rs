@@ -35,6 +35,7 @@ pub use proto_vmm::{
     Device, DeviceKind, DeviceStats, ExitCounts, FilledSlot, MEMORY_BYTES_MAX, Slot, StopReason, StopReport,
     VmStats, VolumeCache,
 };
+pub use share_process::with_volumes;
 pub use spawn::Spawn;
 pub use template::RestorePlan;
 pub use vm::Vm;

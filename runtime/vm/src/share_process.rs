@@ -6,6 +6,13 @@ use std::fs;
 /// Processes of one VMM that are looked at. It starts one, and can start none later.
 const SHARES_MAX: usize = 4;
 
+/// The process in whose mount namespace the volumes of this VMM are: its share, or the VMM itself where an earlier version of it serves
+/// them by threads.
+#[must_use]
+pub fn with_volumes(pid: u32) -> u32 {
+    shares_of(pid).first().copied().unwrap_or(pid)
+}
+
 /// The VMM and its share, if it has one by now.
 pub(crate) fn with_share(pid: u32) -> Vec<u32> {
     std::iter::once(pid).chain(shares_of(pid)).collect()

@@ -140,6 +140,18 @@ impl Client {
         Ok(Pid::from_raw(pid.and_then(|pid| i32::try_from(pid).ok()).expect("the number of a process")))
     }
 
+    /// The process that serves the pod's volumes beside its VMM.
+    ///
+    /// # Panics
+    /// When there is not one such process.
+    pub async fn share(&mut self, pod: &str) -> Result<Pid, Status> {
+        let vmm = self.vmm(pod).await?;
+        let children = std::fs::read_to_string(format!("/proc/{vmm}/task/{vmm}/children")).expect("children");
+        let children: Vec<i32> = children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+        assert_eq!(children.len(), 1, "children of VMM {vmm}: {children:?}");
+        Ok(Pid::from_raw(children[0]))
+    }
+
     /// The pod's primary address.
     pub async fn pod_ip(&mut self, pod: &str) -> Result<String, Status> {
         Ok(self.pod_status(pod).await?.network.unwrap_or_default().ip)

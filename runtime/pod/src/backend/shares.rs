@@ -25,16 +25,16 @@ pub(crate) trait Shares: Debug + Send + Sync {
 pub(crate) struct ContainerDir {
     pub(crate) shared: PathBuf,
     pub(crate) container: String,
-    /// The VMM with the binds; `None` if the pod has none any more.
+    /// The VMM of the share with the binds; `None` if the pod has none any more.
     pub(crate) vmm: Option<VmmProcess>,
 }
 
 impl ContainerDir {
-    /// The VMM's mount namespace; `None` if the VMM has ended.
+    /// The mount namespace of the VMM's share; `None` if the VMM has ended.
     fn viewer(&self) -> std::io::Result<Option<MountNamespace>> {
         let Some(vmm) = self.vmm else { return Ok(None) };
         // Opened before the check, so the namespace belongs to the checked process.
-        let viewer = MountNamespace::of(vmm.pid);
+        let viewer = MountNamespace::of(runtime_vm::with_volumes(vmm.pid));
         if vmm_process::alive(vmm) { viewer.map(Some) } else { Ok(None) }
     }
 }

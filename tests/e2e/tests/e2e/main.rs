@@ -56,6 +56,7 @@ mod security;
 mod session;
 mod sessions;
 mod settings;
+mod share_process;
 mod shared_layers;
 mod slow_disks;
 mod spare_namespaces;

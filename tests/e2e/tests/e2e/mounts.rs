@@ -80,10 +80,10 @@ fn sleeper(name: &str, image: &str, mounts: Vec<v1::Mount>) -> v1::ContainerConf
     v1::ContainerConfig { mounts, ..spec::container(name, image, &["sleep", "3600"]) }
 }
 
-/// Counts the mounts in a pod's shared directory, by the mount table of its VMM: the directory is its root.
+/// Counts the mounts in a pod's shared directory, by the mount table of its share: the directory is its root.
 async fn bound(client: &mut Client, pod: &str) -> usize {
-    let vmm = client.vmm(pod).await.unwrap();
-    let table = fs::read_to_string(format!("/proc/{vmm}/mountinfo")).unwrap();
+    let share = client.share(pod).await.unwrap();
+    let table = fs::read_to_string(format!("/proc/{share}/mountinfo")).unwrap();
     table.lines().count() - 1
 }
 

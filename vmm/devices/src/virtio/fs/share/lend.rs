@@ -5,13 +5,36 @@ use std::fs::File;
 
 use fuse_backend_rs::abi::fuse_abi::{CreateIn, EntryOut, InHeader, Opcode, OpenIn, OutHeader};
 use fuse_backend_rs::api::filesystem::Context;
-use rustix::fs::{FileType, OFlags, fcntl_setfl, fstat};
+use rustix::fs::{FileType, OFlags, Stat, fcntl_setfl, fstat, fstatfs, major};
 use vm_memory::ByteValued;
 
 use super::Share;
 
 /// What of the flags a description can be given after it was opened (fcntl(2), F_SETFL).
 const LATER: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::NONBLOCK).union(OFlags::NOATIME);
+
+/// File systems that look at who reads or writes, and not only at who opens (linux/magic.h): those of the kernel's own figures and
+/// settings, and those that programs serve, which are told of the caller.
+const ASK_EACH_TIME: [u32; 18] = [
+    0x0000_9fa0, // proc
+    0x6265_6572, // sysfs
+    0x0027_e0eb, // cgroup
+    0x6367_7270, // cgroup2
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0xf97c_ff8c, // selinuxfs
+    0x4341_5d53, // smackfs
+    0x5a3c_69f0, // apparmorfs
+    0xcafe_4a11, // bpf
+    0x6265_6570, // configfs
+    0xde5e_81e4, // efivarfs
+    0x6165_676c, // pstore
+    0x4249_4e4d, // binfmt_misc
+    0x0765_5821, // resctrl
+    0x6573_5543, // fusectl
+    0x6573_5546, // fuse
+];
 
 impl Share {
     /// The file that a request has opened, by its answer. None where the VMM is not to have it: a directory, a description that is for
@@ -40,7 +63,7 @@ impl Share {
         let context = Context { uid: header.uid, gid: header.gid, pid: header.pid.cast_signed() };
         let file = self.reopen(&context, inode, writable).ok()?;
         let found = fstat(&file).ok()?;
-        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile || asks_each_time(&file, &found) {
             return None;
         }
         if flags.intersects(LATER) {
@@ -48,6 +71,12 @@ impl Share {
         }
         Some(file)
     }
+}
+
+/// Whether the file's system is among [`ASK_EACH_TIME`], none of which has a block device.
+fn asks_each_time(file: &File, found: &Stat) -> bool {
+    let kind = || fstatfs(file).map_or(0, |found| found.f_type as u32);
+    major(found.st_dev) == 0 && ASK_EACH_TIME.contains(&kind())
 }
 
 /// Copies an object out of a message.

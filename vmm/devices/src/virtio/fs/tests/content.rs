@@ -170,6 +170,17 @@ fn directories_stay_with_the_share() {
 }
 
 #[test]
+fn files_of_the_kernels_own_stay_with_the_share() {
+    let device = super::serve(std::path::Path::new("/"), i32::MAX);
+    let mut guest = Guest::over(device, tempfile::tempdir().unwrap());
+    let proc = guest.node("proc");
+    let node = le64(&guest.lookup(proc, "version").unwrap(), 0);
+    let handle = guest.open(node, libc::O_RDONLY).unwrap();
+    assert!(!guest.held((node, handle)));
+    assert_eq!(guest.read(node, handle, 5).unwrap(), b"Linux");
+}
+
+#[test]
 fn a_write_with_less_data_than_it_says_writes_what_there_is() {
     let mut guest = Guest::new();
     let (node, handle) = guest.opened(libc::O_RDWR);
