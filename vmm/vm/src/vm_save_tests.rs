@@ -10,12 +10,12 @@ use crate::snapshot::{RestoreError, SaveError, Saved, State, VcpuSnapshot, VmSna
 use crate::userfault::Userfault;
 
 /// A sealable file in memory.
-fn memory_file() -> File {
+pub(super) fn memory_file() -> File {
     let flags = MFdFlags::MFD_CLOEXEC | MFdFlags::MFD_ALLOW_SEALING;
     File::from(memfd_create(c"ram", flags).unwrap())
 }
 
-fn seal(file: &File) {
+pub(super) fn seal(file: &File) {
     fcntl(file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_WRITE)).unwrap();
 }
 

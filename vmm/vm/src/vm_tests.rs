@@ -343,3 +343,6 @@ fn odd_vms_are_refused() {
 
 #[path = "vm_save_tests.rs"]
 mod save;
+
+#[path = "vm_parallel_tests/mod.rs"]
+mod parallel;
