@@ -76,8 +76,8 @@ demo: e2e-build ## a pod of two containers in its own VM, from an image out of a
 check: deps ## formatting, lints and the repository's own rules
 	.ci/stage lints cargo fmt --check
 	.ci/stage lints cargo clippy --workspace --all-targets -- -D warnings
-	.ci/stage lints cargo fmt --check --manifest-path tests/fuzz/Cargo.toml
-	.ci/stage lints cargo clippy --locked --manifest-path tests/fuzz/Cargo.toml -- -D warnings
+	.ci/stage lints cargo fmt --check --all --manifest-path tests/fuzz/Cargo.toml
+	.ci/stage lints cargo clippy --locked --workspace --manifest-path tests/fuzz/Cargo.toml -- -D warnings
 
 # Behind the build, whose crates of others it takes.
 .PHONY: previous
@@ -156,7 +156,7 @@ bench-lineup: deps ## a pod's start beside KVM alone, runc, crun and Firecracker
 	  $(if $(FIRECRACKER),--firecracker '$(FIRECRACKER)')
 
 .PHONY: fuzz
-fuzz: deps ## a minute of fuzzing for each parser of what strangers send
+fuzz: deps ## a minute of fuzzing for each parser of what strangers send, and for the VMM's devices
 	tests/fuzz/run
 
 .PHONY: load
@@ -164,10 +164,12 @@ load: e2e-build ## streams under load: 256 MB out, 64 MB in, 100 commands that e
 	PODVISOR_E2E_LOAD=full tests/run stream_ megabytes
 
 .PHONY: soak
-soak: parity-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence; half an hour of random work; 200 random images; every step of a call, killed; 1,000 random containers here and with runc
+soak: parity-build ## the same for hours: 10 GB out, 1 GB in, 5,000 commands, ten minutes of silence; half an hour of random work; 200 random images; every step of a call, killed; 1,000 random containers here and with runc; 20 minutes of fuzzing for each target of the VMM's devices; an hour of parallel guests
 	PODVISOR_IMAGE_SEEDS=200 cargo test -p runtime-image --test image -- --nocapture random:: large::
 	PODVISOR_E2E_LOAD=soak PODVISOR_IMAGE_SEEDS=200 tests/run stream_ megabytes random_work random_images steps::
 	$(PARITY) --no-table --generated 1000 --seed $$(date +%s)
+	PODVISOR_FUZZ_SECONDS=1200 tests/fuzz/run virtio_devices fs_share vsock_mux
+	PODVISOR_PARALLEL_SECONDS=3600 PODVISOR_PARALLEL_SEED=$$(date +%s) cargo test -p vmm-vm parallel:: -- --nocapture
 
 .PHONY: conformance-build
 conformance-build: deps

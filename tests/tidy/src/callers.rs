@@ -26,6 +26,8 @@ pub const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/nri/src/fuzz.rs", "entry points of tests/fuzz"),
     ("runtime/streaming/src/fuzz/", "entry points of tests/fuzz"),
     ("runtime/traces/src/fuzz.rs", "entry points of tests/fuzz"),
+    ("vmm/devices/src/virtio/net/fuzz.rs", "entry points of tests/fuzz/vmm"),
+    ("vmm/devices/src/virtio/vsock/fuzz.rs", "entry points of tests/fuzz/vmm"),
     ("runtime/traces/src/recorder.rs", "takes spans in tests of other crates, behind a feature"),
     ("vmm/vm/src/snapshot/", "restoring a VM: starting VMs from a template will call it"),
     ("vmm/vm/src/snapshot/", "save and restore of a VM, which the start from a template will call"),

@@ -9,6 +9,8 @@ use crate::{Crate, Source};
 /// unsafe code at its root and allows it there; a crate with a zone as a whole need not.
 pub const ZONES: &[(&str, &str)] = &[
     ("tests/floor/", "KVM's memory slots"),
+    ("tests/fuzz/vmm/src/memory.rs", "guest memory between pages that nobody may touch"),
+    ("tests/fuzz/vmm/src/lib.rs", "a fuzz target has no `main` that ignores SIGPIPE"),
     ("vmm/vm/", "KVM's memory slots, mmap and the vCPUs' run pages"),
     ("vmm/sched-batch/", "sched_setscheduler(2): no safe crate sets a thread's policy and nothing else"),
     ("vmm/devices/", "guest memory as iovecs, and ioctls on taps and vhost"),
@@ -156,6 +158,8 @@ mod tests {
             source("runtime/net/src/tap.rs", ""),
             source("vmm/sched-batch/src/lib.rs", ""),
             source("tests/floor/src/main.rs", ""),
+            source("tests/fuzz/vmm/src/lib.rs", ""),
+            source("tests/fuzz/vmm/src/memory.rs", ""),
             source("runtime/share/src/setattr.rs", ""),
             source("runtime/share/src/user_namespace.rs", ""),
         ];

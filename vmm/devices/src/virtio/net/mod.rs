@@ -31,6 +31,7 @@ mod control;
 mod device;
 mod drops;
 mod filter;
+pub mod fuzz;
 mod held;
 mod offloads;
 mod receive;

@@ -176,6 +176,11 @@ impl Connection {
         !self.buffer.is_empty()
     }
 
+    /// Bytes kept for the host.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.buffer.len()
+    }
+
     // --- from the guest ---
 
     /// Records the credit in a packet. Every packet of an open connection carries it.

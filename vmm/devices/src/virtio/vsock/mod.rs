@@ -49,6 +49,7 @@ mod connection;
 mod device;
 mod dial;
 mod dial_rules;
+pub mod fuzz;
 mod lane;
 mod mux;
 mod packet;

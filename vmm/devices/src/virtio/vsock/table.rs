@@ -229,6 +229,16 @@ impl Table {
         Some(id)
     }
 
+    /// Panics if there are more than `most` connections, if one keeps more than `bytes`, or if a line has more
+    /// places than there are connections.
+    pub(super) fn check(&self, most: usize, bytes: usize) {
+        let count = self.links.len();
+        assert!(count <= most, "{count} connections");
+        assert!(self.by_ports.len() <= count && self.control.len() <= count && self.data.len() <= count);
+        let kept = self.links.values().map(|link| link.connection.kept_bytes()).max();
+        assert!(kept.is_none_or(|kept| kept <= bytes), "a connection keeps {kept:?} bytes");
+    }
+
     /// Returns true if anything may be waiting for an rx buffer.
     pub(super) fn has_waiting(&self) -> bool {
         !self.control.is_empty() || !self.data.is_empty()
