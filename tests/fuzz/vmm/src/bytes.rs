@@ -1,7 +1,7 @@
 //! The fuzzer's input, read from its beginning. Where it has ended, everything reads as zero: a program of operations ends with it.
 
 /// See the module.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {

@@ -25,6 +25,9 @@ use crate::{fuse, leftovers};
 /// Operations of one program.
 const OPERATIONS_MAX: usize = 96;
 
+/// How often a program has a request made by one operation.
+const REPEATS_MAX: usize = 40;
+
 /// Longest that an operation waits for a device, which may have nothing to say.
 const PATIENCE: Duration = Duration::from_micros(300);
 
@@ -92,7 +95,14 @@ impl Vm {
         let (operation, number) = (input.u8() % 24, input.below(KINDS.len()));
         let slot = &mut self.slots[number];
         match operation {
-            0..6 => return self.request(number, input),
+            0..5 => return self.request(number, input),
+            5 => {
+                // The same again and again, until a queue has gone round.
+                for _ in 0..input.below(REPEATS_MAX) {
+                    self.request(number, &mut input.clone());
+                }
+                return self.request(number, input);
+            }
             6 => return self.write_memory(input),
             7 => {
                 let (offset, width) = (input.u16(), [1, 2, 4, 8, 3][input.below(5)]);
