@@ -9,8 +9,7 @@ use std::io;
 pub fn close_on_exec() -> io::Result<()> {
     const FIRST: libc::c_uint = 3;
     // SAFETY: the call closes nothing here, and touches no memory.
-    let marked = unsafe {
-        libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
-    };
+    let marked =
+        unsafe { libc::syscall(libc::SYS_close_range, FIRST, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if marked == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -8,20 +8,22 @@ use std::sync::Arc;
 use vmm_vm::ShareServer;
 
 use super::NAME;
-use crate::EXIT_FAILED;
 use crate::error_chain::chain;
 use crate::jail;
+
+/// The exit status of a share that could not serve.
+const FAILED: u8 = 1;
 
 /// Serves the directory that the process was started in until the VMM hangs up. What goes wrong the VMM hears, since the process has no
 /// other descriptor to say it to.
 pub(crate) fn serve(volume_cache: Option<&str>) -> ExitCode {
-    let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else { return EXIT_FAILED.into() };
+    let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else { return FAILED.into() };
     let server = Arc::new(ShareServer::new(control));
     match run(&server, volume_cache) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             server.say(&chain(error.as_ref()));
-            EXIT_FAILED.into()
+            FAILED.into()
         }
     }
 }

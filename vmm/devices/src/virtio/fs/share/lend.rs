@@ -14,7 +14,7 @@ use super::Share;
 const LATER: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::NONBLOCK).union(OFlags::NOATIME);
 
 /// File systems that look at who reads or writes, and not only at who opens (linux/magic.h): those of the kernel's own figures and
-/// settings, and those that programs serve, which are told of the caller.
+/// settings, and those that programs serve, which learn who calls.
 const ASK_EACH_TIME: [u32; 18] = [
     0x0000_9fa0, // proc
     0x6265_6572, // sysfs
