@@ -5,8 +5,8 @@
 //! pods or images, and of the guest's data it reads only the console's text.
 //!
 //! `connection` implements the protocol, `link` replaces a lost connection, `process` watches the VMM's
-//! process, `vm` joins them, `share` sends requests about the shared directory, and `template` saves and
-//! restores VMs.
+//! process, `vm` joins them, `share` sends requests about the shared directory, `template` saves and
+//! restores VMs, and `walls` finds the parts of a VMM's jail missing in the node's kernel.
 
 #![forbid(unsafe_code)]
 
@@ -28,6 +28,7 @@ mod spawn;
 mod streams;
 mod template;
 mod vm;
+mod walls;
 
 pub use error::VmError;
 pub use plan::{BootPlan, Size};
@@ -39,3 +40,4 @@ pub use share_process::with_volumes;
 pub use spawn::Spawn;
 pub use template::RestorePlan;
 pub use vm::Vm;
+pub use walls::{Wall, walls};
