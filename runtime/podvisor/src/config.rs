@@ -6,6 +6,7 @@
 //! |---|---|
 //! | reading the file, and its errors | `file.rs`, `check.rs`, `filter.rs`, `place.rs` |
 //! | the value of each key, and its origin | `setting.rs` |
+//! | changes by `isolation.tenancy` | `tenancy.rs` |
 //! | changed keys, and those used after a reload | `change.rs` |
 //! | the daemon's configuration in force | `view.rs`, requested in `ask.rs` |
 //! | the output of `podvisor config` | `command.rs`, `report.rs`, `print.rs`, `reference.rs` |
@@ -16,6 +17,7 @@ mod check;
 pub(crate) mod command;
 mod file;
 pub(crate) mod filter;
+mod isolation;
 pub(crate) mod keys;
 mod nri;
 pub(crate) mod page;
@@ -24,9 +26,11 @@ mod print;
 mod reference;
 mod report;
 pub(crate) mod setting;
+mod tenancy;
 pub(crate) mod view;
 
 pub(crate) use file::{ConfigError, LOG_VARIABLE, Loaded, load};
+pub(crate) use isolation::Walls;
 mod traces;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -39,6 +43,7 @@ use runtime_spec::{Kernel, TemplateScope, VolumeCache};
 use runtime_streaming::Tls;
 use serde::{Deserialize, Serialize};
 
+use self::isolation::Isolation;
 use self::nri::Nri;
 use self::traces::Traces;
 
@@ -50,6 +55,7 @@ pub(crate) const DEFAULT_FILE: &str = "/etc/podvisor/config.toml";
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Config {
     pub(crate) paths: Paths,
+    pub(crate) isolation: Isolation,
     pub(crate) cni: Cni,
     pub(crate) cgroup: Cgroup,
     pub(crate) registries: Registries,

@@ -30,7 +30,11 @@ pub(super) async fn figures(cri: &Cri) -> Vec<MetricFamily> {
     let disk = of_disk(cri).await;
     all.push(of_disk_answer(disk.is_some()));
     all.extend(disk.into_iter().flatten());
-    all.extend(of_configuration(&cri.node.configuration.borrow()));
+    {
+        let configuration = cri.node.configuration.borrow();
+        all.extend(of_configuration(&configuration));
+        all.push(of_walls(&configuration));
+    }
     all.extend(cri.upstream_is_up().map(of_upstream));
     all.into_iter().filter_map(family).flatten().collect()
 }
@@ -185,6 +189,15 @@ fn of_configuration(view: &ConfigurationView) -> [Figures; 2] {
     ]
 }
 
+fn of_walls(view: &ConfigurationView) -> Figures {
+    Figures {
+        name: "podvisor_walls_missing",
+        help: "Whether the node's kernel lacks a wall around VMMs, as of the last reading of the configuration.",
+        labels: &["wall"],
+        values: view.walls.iter().map(|(name, why)| (vec![*name], u64::from(why.is_some()))).collect(),
+    }
+}
+
 fn of_upstream(is_up: bool) -> Figures {
     Figures {
         name: "podvisor_upstream_up",
@@ -247,6 +260,13 @@ mod tests {
             text(&ConfigurationView { is_refused: true, waiting: 3, ..ConfigurationView::default() });
         assert!(refused.contains("\npodvisor_config_last_reload_successful 0\n"), "{refused}");
         assert!(refused.contains("\npodvisor_config_restart_pending_keys 3\n"), "{refused}");
+    }
+
+    #[test]
+    fn a_wall_that_is_missing_is_a_one() {
+        let walls = vec![("seccomp", None), ("landlock", Some("not there".into()))];
+        let figures = of_walls(&ConfigurationView { walls, ..ConfigurationView::default() });
+        assert_eq!(figures.values, [(vec!["seccomp"], 0), (vec!["landlock"], 1)]);
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct ConfigurationView {
     pub is_refused: bool,
     /// Number of changed keys waiting for a restart.
     pub waiting: usize,
+    /// Walls around VMMs by name, each with why the node lacks it.
+    pub walls: Vec<(&'static str, Option<String>)>,
 }
 
 /// The node's network, as far as CRI needs it. Errors are for people.
@@ -199,7 +201,7 @@ fn answer(
     let network = network.err().map(|why| ("NetworkPluginNotReady", why));
     let configuration = node.configuration.borrow().clone();
     let info = if request.verbose {
-        let state = info(node, &configuration.handlers, of_pods);
+        let state = info(node, &configuration, of_pods);
         BTreeMap::from([
             ("config".to_owned(), state.to_string()),
             (CONFIGURATION.to_owned(), configuration.in_force.to_string()),
@@ -219,13 +221,14 @@ fn answer(
     }
 }
 
-fn info(node: &Node, handlers: &[String], of_pods: &OfPods) -> Value {
+fn info(node: &Node, configuration: &ConfigurationView, of_pods: &OfPods) -> Value {
     let driver = match node.cgroup_driver {
         CgroupDriver::Systemd => "systemd",
         CgroupDriver::Cgroupfs => "cgroupfs",
     };
     json!({
-        "handlers": handlers,
+        "handlers": configuration.handlers,
+        "walls_missing": walls_missing(configuration),
         "cgroup_driver": driver,
         "pod_ranges": node.network.pod_ranges(),
         // containerd's name: clients look there for the file system of containers' roots.
@@ -235,6 +238,13 @@ fn info(node: &Node, handlers: &[String], of_pods: &OfPods) -> Value {
         "vms": of_pods.vms,
         "versions": of_pods.versions,
     })
+}
+
+/// The walls that the node lacks, with the reasons.
+fn walls_missing(configuration: &ConfigurationView) -> Value {
+    let missing =
+        configuration.walls.iter().filter_map(|(name, why)| Some(((*name).to_owned(), json!(why.as_ref()?))));
+    Value::Object(missing.collect())
 }
 
 fn runtime_handler(name: &str) -> v1::RuntimeHandler {
@@ -267,6 +277,7 @@ mod tests {
         let (sender, configuration) = watch::channel(ConfigurationView {
             handlers: vec![String::new()],
             in_force: json!({"keys": 1}),
+            walls: vec![("seccomp", None), ("landlock", Some("not there".into()))],
             ..ConfigurationView::default()
         });
         let node = Node {
@@ -313,6 +324,7 @@ mod tests {
         assert_eq!(answer.info[CONFIGURATION], r#"{"keys":1}"#);
         assert_eq!((&info["pods"][0], &info["quarantine"]), (&"ab".into(), &json!([])));
         assert_eq!(info["vms"]["ab"]["memory_bytes"], 1);
+        assert_eq!(info["walls_missing"], json!({ "landlock": "not there" }));
     }
 
     #[test]

@@ -87,6 +87,16 @@ impl StartRules {
 }
 
 impl StartConfig {
+    /// Refuses any pod where a wall around its VMM is missing that it is not to be started without.
+    pub(crate) fn check_walls(&self) -> Result<(), PodError> {
+        if self.walls_missing.is_empty() {
+            return Ok(());
+        }
+        let missing = self.walls_missing.join("; ");
+        let text = format!("the node lacks walls around VMMs, which isolation.walls asks for: {missing}");
+        Err(PodError::new(PodErrorKind::FailedPrecondition, text))
+    }
+
     /// The handler of this name; the default one for the empty name.
     pub(crate) fn find(&self, name: &str) -> Result<&HandlerConfig, PodError> {
         let sought = if name.is_empty() { self.default_handler.as_deref().unwrap_or_default() } else { name };

@@ -80,6 +80,7 @@ impl Pods {
     pub async fn run(&self, spec: PodSpec) -> Result<String, PodError> {
         spec.check()?;
         let rules = self.node.start.now();
+        rules.check_walls()?;
         let handler = rules.find(&spec.runtime_handler)?;
         let reserving = span!("reserve").entered();
         let bounds = self.fit(&spec, handler, rules.strict_cgroups)?;

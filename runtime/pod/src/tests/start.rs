@@ -269,6 +269,29 @@ async fn new_rules_are_for_pods_that_come_and_leave_the_others_as_they_are() {
 }
 
 #[tokio::test]
+async fn a_pod_is_refused_by_the_name_of_the_wall_that_its_vmm_would_lack() {
+    let world = World::new().await;
+    let old = world.pods.run(pod("old")).await.unwrap();
+    let rules = |walls_missing: &[&str]| StartConfig {
+        handlers: vec![HandlerConfig {
+            name: "kvm".into(),
+            scratch_bytes: 1 << 20,
+            ..HandlerConfig::default()
+        }],
+        default_handler: Some("kvm".into()),
+        walls_missing: walls_missing.iter().map(ToString::to_string).collect(),
+        ..StartConfig::default()
+    };
+    world.pods.set_start(rules(&["landlock (not there)"]));
+    let refused = world.pods.run(pod("new")).await.unwrap_err();
+    assert_eq!(refused.kind(), PodErrorKind::FailedPrecondition);
+    assert!(refused.to_string().ends_with("asks for: landlock (not there)"), "{refused}");
+    assert_eq!(world.pods.pod(&old).unwrap().state, PodState::Ready, "what runs goes on");
+    world.pods.set_start(rules(&[]));
+    world.pods.run(pod("new")).await.unwrap();
+}
+
+#[tokio::test]
 async fn a_pod_beyond_the_sum_of_scratch_disks_is_refused_until_another_has_ended() {
     let world = World::new().await;
     let handler = HandlerConfig {

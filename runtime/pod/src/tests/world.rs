@@ -123,6 +123,7 @@ impl World {
                 default_handler: Some("kvm".into()),
                 strict_cgroups: script.state().strict_cgroups,
                 spare_vmms,
+                walls_missing: Vec::new(),
             }),
             records,
             pools: Pools::default(),

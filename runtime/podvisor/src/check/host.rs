@@ -1,7 +1,6 @@
 //! Examines the host without running anything: files, devices, configuration.
 
 use std::fs::OpenOptions;
-use std::io;
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -10,13 +9,11 @@ use runtime_cri::UpstreamConfig;
 use runtime_net::Cni;
 use runtime_spec::Kernel;
 use runtime_streaming::Tls;
+use runtime_vm::{Wall, walls};
 
 use super::finding::{Finding, Problem};
-use crate::config::Config;
+use crate::config::{Config, Walls};
 use crate::kvm::KVM;
-
-/// The kernel's active security modules, separated by commas (Documentation/admin-guide/LSM/index.rst).
-const SECURITY_MODULES: &str = "/sys/kernel/security/lsm";
 
 /// Examines everything, in the order of a pod's start.
 pub(super) fn examine(config: &Config) -> Vec<Finding> {
@@ -26,10 +23,9 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
         Finding { what: "VMM", outcome: vmm(config) },
         Finding { what: KVM, outcome: kvm() },
         Finding { what: "/dev/net/tun", outcome: tun() },
-        Finding { what: "cgroups", outcome: cgroups() },
-        Finding { what: "Landlock", outcome: landlock(std::fs::read_to_string(SECURITY_MODULES)) },
-        Finding { what: "CNI", outcome: cni(config) },
     ];
+    findings.extend(walls().into_iter().map(|found| wall(found, config.isolation.walls)));
+    findings.push(Finding { what: "CNI", outcome: cni(config) });
     if let Some(upstream) = config.upstream() {
         findings.push(Finding { what: "other runtime", outcome: other_runtime(&upstream) });
     }
@@ -112,26 +108,37 @@ fn open(path: &Path, remedy: &str) -> Result<String, Problem> {
     }
 }
 
-fn cgroups() -> Result<String, Problem> {
-    match std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers") {
-        Ok(controllers) => Ok(format!("v2 with {}", controllers.trim())),
-        Err(_) => Err(Problem::new(
-            "not cgroup v2",
-            "boot with systemd.unified_cgroup_hierarchy=1 to have pods accounted on the host",
-        )
-        .minor()),
+/// A VMM without one of its walls has the others. Pods run all the same where the configuration lets them.
+fn wall(wall: Wall, required: Walls) -> Finding {
+    let outcome = wall.found.map_err(|why| match required {
+        Walls::Report => Problem::new(why, remedy(wall.name)).minor(),
+        Walls::Require => Problem::new(
+            format!("{why}, and isolation.walls is \"require\": no pod starts"),
+            remedy(wall.name),
+        ),
+    });
+    Finding { what: title(wall.name), outcome }
+}
+
+/// The wall as a line's need.
+fn title(name: &'static str) -> &'static str {
+    match name {
+        "landlock" => "Landlock",
+        "cgroups" => "cgroups v2",
+        other => other,
     }
 }
 
-/// A VMM without Landlock has one wall less around its paths.
-fn landlock(modules: io::Result<String>) -> Result<String, Problem> {
-    let remedy = "boot with landlock among the modules of lsm=; without it VMMs are kept from paths by their mount namespaces alone";
-    match modules {
-        Ok(modules) if modules.trim().split(',').any(|module| module == "landlock") => Ok("on".into()),
-        Ok(modules) => {
-            Err(Problem::new(format!("not among the kernel's {}", modules.trim()), remedy).minor())
+fn remedy(name: &str) -> &'static str {
+    match name {
+        "landlock" => {
+            "boot with landlock among the modules of lsm=; without it VMMs are kept from paths by their mount namespaces alone"
         }
-        Err(error) => Err(Problem::new(format!("{SECURITY_MODULES}: {error}"), remedy).minor()),
+        "cgroups" => {
+            "boot with systemd.unified_cgroup_hierarchy=1 to have pods accounted and bounded on the host"
+        }
+        "seccomp" => "take a kernel with CONFIG_SECCOMP_FILTER; without it no VMM starts",
+        _ => "take a kernel with CONFIG_NAMESPACES; without it no VMM starts",
     }
 }
 
@@ -152,11 +159,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_without_landlock_is_a_note_that_says_what_is_missing() {
-        assert_eq!(landlock(Ok("lockdown,capability,landlock,yama\n".into())).unwrap(), "on");
-        for modules in [Ok("capability,yama,landlocked\n".into()), Err(io::ErrorKind::NotFound.into())] {
-            let problem = landlock(modules).unwrap_err();
-            assert!(problem.minor && problem.remedy.contains("lsm="), "{problem:?}");
+    fn a_wall_that_is_missing_is_a_note_and_a_failure_where_it_is_required() {
+        let landlock = |found| Wall { name: "landlock", found };
+        let there = wall(landlock(Ok("landlock".into())), Walls::Require);
+        assert_eq!(there.to_string(), "ok    Landlock: landlock");
+        for (required, minor) in [(Walls::Report, true), (Walls::Require, false)] {
+            let problem = wall(landlock(Err("no landlock".into())), required).outcome.unwrap_err();
+            assert_eq!(problem.minor, minor);
+            assert!(problem.why.starts_with("no landlock") && problem.remedy.contains("lsm="), "{problem:?}");
         }
     }
 }

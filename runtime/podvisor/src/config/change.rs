@@ -45,6 +45,7 @@ pub(super) fn takes(key: &str) -> Takes {
 pub(crate) fn taken_up(before: &Loaded, now: &Loaded) -> Result<Loaded, String> {
     let config = Config {
         paths: before.config.paths.clone(),
+        isolation: now.config.isolation.clone(),
         cni: super::Cni { cache_dir: before.config.cni.cache_dir.clone(), ..now.config.cni.clone() },
         cgroup: super::Cgroup { driver: before.config.cgroup.driver, ..now.config.cgroup.clone() },
         registries: now.config.registries.clone(),
@@ -84,7 +85,7 @@ mod tests {
         parse(Path::new("/c"), text).unwrap()
     }
 
-    /// A configuration with no key at its default.
+    /// A configuration with no key at its default, except for the tenancy: it contradicts some of the others.
     const OTHER: &str = r#"
         [paths]
         state = "/x/s"
@@ -92,6 +93,8 @@ mod tests {
         socket = "/x/k"
         vmm = "/x/v"
         guest_image = "/x/g"
+        [isolation]
+        walls = "require"
         [cni]
         conf_dir = "/x/c"
         bin_dirs = ["/x/b"]
@@ -152,8 +155,8 @@ mod tests {
     fn a_reload_takes_up_each_key_that_the_reference_says_and_no_other() {
         let (before, now) = (loaded(""), loaded(OTHER));
         let all = changes(&before.settings, &now.settings);
-        // All keys but the handler's name.
-        assert_eq!(all.len(), before.settings.len() - 1);
+        // All keys but the handler's name and the tenancy.
+        assert_eq!(all.len(), before.settings.len() - 2);
         let after = taken_up(&before, &now).unwrap();
         let (old, new) = (settings_of(&before.config), settings_of(&now.config));
         for (index, setting) in settings_of(&after.config).into_iter().enumerate() {
@@ -167,6 +170,21 @@ mod tests {
 
     fn settings_of(config: &Config) -> Vec<Setting> {
         settings(config, |_| super::super::setting::Origin::Default)
+    }
+
+    #[test]
+    fn hostile_tenants_are_taken_up_with_what_they_change_unless_what_stays_contradicts() {
+        let after = taken_up(&loaded(""), &loaded("[isolation]\ntenancy = \"hostile\"\n")).unwrap();
+        assert!(after.config.cgroup.strict);
+        let changed = changes(&loaded("").settings, &after.settings);
+        assert!(
+            changed.len() == 5 && changed.iter().all(|change| change.takes == Takes::Reload),
+            "{changed:?}"
+        );
+        let before = loaded("[upstream]\nsocket = \"/u\"\nunnamed_pods = \"all\"\n");
+        let now = loaded("[isolation]\ntenancy = \"hostile\"\n[upstream]\nsocket = \"/u\"\n");
+        let why = taken_up(&before, &now).unwrap_err();
+        assert!(why.starts_with("upstream.unnamed_pods: ") && why.contains("restart"), "{why}");
     }
 
     #[test]

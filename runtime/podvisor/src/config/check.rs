@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use runtime_spec::TemplateScope;
 
-use super::{Config, Handler, UnnamedPods, Upstream, filter};
+use super::{Config, Handler, UnnamedPods, Upstream, filter, tenancy};
 
 /// Handlers of a node: each has a RuntimeClass, so this is far more than anyone can choose from. Status lists
 /// all of them.
@@ -46,6 +46,9 @@ pub(super) fn check(config: &Config) -> Result<(), Contradiction> {
         return Err(contradiction(set, message));
     }
     if let Some((key, message)) = config.nri.wrong() {
+        return Err(contradiction(key, message));
+    }
+    if let Some((key, message)) = tenancy::wrong(config) {
         return Err(contradiction(key, message));
     }
     config.traces.resolved().map_err(|wrong| contradiction(wrong.key, wrong.message))?;

@@ -13,7 +13,7 @@ use toml::de::DeTable;
 
 use super::place::{Lines, Places};
 use super::setting::{Origin, Setting, settings};
-use super::{Config, DEFAULT_FILE, check, filter};
+use super::{Config, DEFAULT_FILE, check, filter, tenancy};
 
 /// The variable to override `log.level`.
 pub(crate) const LOG_VARIABLE: &str = "PODVISOR_LOG";
@@ -125,7 +125,7 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Loaded, ConfigError> {
     let wrong = |line, key, message| {
         Err(ConfigError::Wrong { place: WrongPlace { path: path.to_owned(), line, key }, message })
     };
-    let config: Config = match toml::from_str(text) {
+    let mut config: Config = match toml::from_str(text) {
         Ok(config) => config,
         Err(error) => {
             let at = error.span().map(|span| span.start);
@@ -134,11 +134,15 @@ pub(super) fn parse(path: &Path, text: &str) -> Result<Loaded, ConfigError> {
             return wrong(at.map(|at| Lines::of(text).at(at)), key, message);
         }
     };
+    let preset = tenancy::preset(&mut config, |key| places.line(key).is_some());
     if let Err(found) = check::check(&config) {
         return wrong(places.line(&found.key), Some(found.key), found.message);
     }
     let origin = |key: &str| match places.line(key) {
         Some(line) => Origin::File { file: path.to_owned(), line },
+        None if preset.iter().any(|of_preset| of_preset == key) => {
+            Origin::Preset { key: tenancy::TENANCY.into() }
+        }
         None => Origin::Default,
     };
     let settings = settings(&config, origin);

@@ -3,6 +3,7 @@
 //! table with the structs.
 
 mod handler;
+mod isolation;
 mod key;
 mod nri;
 
@@ -54,6 +55,12 @@ pub(crate) const SECTIONS: &[Section] = &[
                 takes: Takes::Restart,
             },
         ],
+    },
+    Section {
+        name: "isolation",
+        repeated: false,
+        text: "How far pods are kept from the node and from each other. `docs/tenants.md` and `SECURITY.md` say more.",
+        keys: isolation::KEYS,
     },
     Section {
         name: "cni",

@@ -28,6 +28,8 @@ pub(crate) enum Origin {
     Default,
     /// A line of the configuration file.
     File { file: PathBuf, line: usize },
+    /// Another key, which changes defaults.
+    Preset { key: String },
     /// A variable of the process's environment.
     Environment { variable: String },
 }
@@ -37,6 +39,7 @@ impl fmt::Display for Origin {
         match self {
             Origin::Default => write!(f, "default"),
             Origin::File { file, line } => write!(f, "{}:{line}", file.display()),
+            Origin::Preset { key } => write!(f, "{key}"),
             Origin::Environment { variable } => write!(f, "environment variable {variable}"),
         }
     }

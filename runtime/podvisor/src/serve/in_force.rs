@@ -4,11 +4,12 @@ use anyhow::Context;
 use runtime_image::{Images, Pinned, RegistryConfig};
 use runtime_pod::{Pods, StartConfig};
 use runtime_spec::{HandlerConfig, HandlerKind, Kernel};
+use runtime_vm::Wall;
 
 use super::metrics::Figures;
 use super::node::CniNetwork;
 use super::reload::TakeUp;
-use crate::config::{Config, filter};
+use crate::config::{Config, Walls, filter};
 use crate::logging::LogFilter;
 
 /// The parts of a daemon with a changing configuration.
@@ -82,5 +83,28 @@ pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
         default_handler,
         strict_cgroups: config.cgroup.strict,
         spare_vmms: config.cni.spare_namespaces,
+        walls_missing: match config.isolation.walls {
+            Walls::Require => missing(runtime_vm::walls()),
+            Walls::Report => Vec::new(),
+        },
     })
+}
+
+/// The walls that are missing, with the reasons.
+fn missing(walls: Vec<Wall>) -> Vec<String> {
+    walls.into_iter().filter_map(|wall| Some(format!("{} ({})", wall.name, wall.found.err()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wall_that_is_missing_is_named_with_its_reason() {
+        let wall = |name, found| Wall { name, found };
+        let walls = vec![wall("seccomp", Ok("errno".into())), wall("landlock", Err("not there".into()))];
+        assert_eq!(missing(walls), ["landlock (not there)"]);
+        let rules = start_config(&Config::default()).unwrap();
+        assert!(rules.walls_missing.is_empty(), "walls are asked for where the configuration says so");
+    }
 }

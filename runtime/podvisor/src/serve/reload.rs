@@ -152,6 +152,7 @@ fn view(loaded: &Loaded, reload: Option<Reload>, waiting: usize) -> Configuratio
         in_force: serde_json::to_value(in_force).unwrap_or_default(),
         is_refused,
         waiting,
+        walls: runtime_vm::walls().into_iter().map(|wall| (wall.name, wall.found.err())).collect(),
     }
 }
 

@@ -1,0 +1,41 @@
+//! `[isolation]`: how far pods are kept from the node and from each other. What hostile tenants change elsewhere in the file is in
+//! `tenancy.rs`.
+
+use serde::{Deserialize, Serialize};
+
+/// The section.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct Isolation {
+    pub(crate) tenancy: Tenancy,
+    pub(crate) walls: Walls,
+}
+
+/// Whose pods the node runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Tenancy {
+    Trusted,
+    Hostile,
+}
+
+/// What becomes of pods where the node's kernel lacks a wall around their VMMs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Walls {
+    Report,
+    Require,
+}
+
+impl Default for Isolation {
+    fn default() -> Self {
+        Isolation { tenancy: Tenancy::Trusted, walls: Walls::Report }
+    }
+}
+
+impl Isolation {
+    /// Whether the node runs pods of strangers.
+    pub(super) fn is_hostile(&self) -> bool {
+        self.tenancy == Tenancy::Hostile
+    }
+}
