@@ -19,6 +19,7 @@ pub mod headers;
 pub mod links;
 pub mod metrics;
 pub mod monitoring;
+pub mod named_tests;
 pub mod names;
 pub mod quotes;
 mod repository;

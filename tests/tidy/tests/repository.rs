@@ -7,8 +7,8 @@ use std::{path::Path, sync::LazyLock};
 
 use tests_tidy::{
     Crate, Repository, Source, breaches::Breaches, callers, code::Code, commits, cycles, edges, features,
-    fuzz_lock, headers, links, metrics, names, quotes, rows, sentences, sizes, steps, unsafe_code, versions,
-    words,
+    fuzz_lock, headers, links, metrics, named_tests, names, quotes, rows, sentences, sizes, steps,
+    unsafe_code, versions, words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -67,6 +67,14 @@ fn comments_are_short_sentences() {
     }
     holds(&sentences::check(&crates));
     holds(&REPOSITORY.sources.iter().flat_map(sentences::check_errors).collect::<Vec<_>>());
+}
+
+#[test]
+fn tests_that_show_a_wall_are_there() {
+    let tree = links::Tree::read().unwrap();
+    let page = &tree.pages[named_tests::PAGE];
+    assert!(page.lines().flat_map(named_tests::named).count() > 40, "the page is read whole");
+    holds(&named_tests::check(page, &REPOSITORY.sources));
 }
 
 #[test]
