@@ -73,11 +73,12 @@ demo: e2e-build ## a pod of two containers in its own VM, from an image out of a
 	@.ci/stage --last demo $(NODE) $(BIN)/demo --bin $(BIN) --guest-image $(IMAGE)
 
 .PHONY: check
-check: deps ## formatting, lints and the repository's own rules
+check: deps ## formatting, lints and the repository's own rules; advisories where cargo-deny is installed
 	.ci/stage lints cargo fmt --check
 	.ci/stage lints cargo clippy --workspace --all-targets -- -D warnings
 	.ci/stage lints cargo fmt --check --all --manifest-path tests/fuzz/Cargo.toml
 	.ci/stage lints cargo clippy --locked --workspace --manifest-path tests/fuzz/Cargo.toml -- -D warnings
+	.ci/stage lints .ci/deny
 
 # Behind the build, whose crates of others it takes.
 .PHONY: previous

@@ -16,6 +16,7 @@ pub mod edges;
 pub mod features;
 pub mod fuzz_lock;
 pub mod headers;
+pub mod licences;
 pub mod links;
 pub mod metrics;
 pub mod monitoring;

@@ -35,6 +35,10 @@ pub struct Dependency {
     pub name: String,
     /// "1.1.6".
     pub version: String,
+    /// Its licences as an SPDX expression, if its manifest has one.
+    pub licence: Option<String>,
+    /// Where it comes from, as cargo says it; none for our own.
+    pub source: Option<String>,
 }
 
 /// One Rust file.
@@ -197,7 +201,12 @@ impl<'a> Graph<'a> {
 
     fn dependency(&self, id: &PackageId) -> Dependency {
         let package = self.packages[id];
-        Dependency { name: package.name.to_string(), version: package.version.to_string() }
+        Dependency {
+            name: package.name.to_string(),
+            version: package.version.to_string(),
+            licence: package.license.clone(),
+            source: package.source.as_ref().map(ToString::to_string),
+        }
     }
 }
 

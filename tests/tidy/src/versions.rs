@@ -64,8 +64,12 @@ mod tests {
             deny = [{ crate = "tokio", deny-multiple-versions = true }, { crate = "openssl-sys" }]"#;
         let shared = shared(deny).unwrap();
         assert_eq!(shared, ["tokio"]);
-        let dependency =
-            |name: &str, version: &str| Dependency { name: name.into(), version: version.into() };
+        let dependency = |name: &str, version: &str| Dependency {
+            name: name.into(),
+            version: version.into(),
+            licence: None,
+            source: None,
+        };
         let mut linked = BTreeSet::from([
             dependency("tokio", "1.54.1"),
             dependency("nix", "0.26.4"),

@@ -7,7 +7,7 @@ use std::{path::Path, sync::LazyLock};
 
 use tests_tidy::{
     Crate, Repository, Source, breaches::Breaches, callers, code::Code, commits, cycles, edges, features,
-    fuzz_lock, headers, links, metrics, named_tests, names, quotes, rows, sentences, sizes, steps,
+    fuzz_lock, headers, licences, links, metrics, named_tests, names, quotes, rows, sentences, sizes, steps,
     unsafe_code, versions, words,
 };
 
@@ -131,6 +131,12 @@ fn shared_crates_have_one_version() {
     let shared = versions::shared(&REPOSITORY.deny).unwrap();
     assert!(shared.iter().any(|name| name == "vm-memory"), "{shared:?}");
     holds(&versions::check(&shared, &REPOSITORY.dependencies));
+}
+
+#[test]
+fn what_is_linked_has_licences_and_sources_that_are_allowed() {
+    assert!(REPOSITORY.dependencies.len() > 100, "the graph is read whole");
+    holds(&licences::check(&licences::Allowed::read(&REPOSITORY.deny).unwrap(), &REPOSITORY.dependencies));
 }
 
 #[test]
