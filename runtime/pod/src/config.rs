@@ -23,7 +23,8 @@ pub struct StartConfig {
     pub strict_cgroups: bool,
     /// Most VMMs without a guest in the pool.
     pub spare_vmms: u8,
-    /// Walls around VMMs that pods are not started without, and that this node lacks: each with why, for people.
+    /// Walls around VMMs that pods are not started without, and that this node lacks: each with why, for
+    /// people.
     pub walls_missing: Vec<String>,
 }
 

@@ -1,13 +1,14 @@
-//! The second process of a VMM: the share, which the VMM has started to serve the pod's volumes, and which may start nothing itself.
-//! The daemon knows it by the kernel's word alone: a VMM that was taken over could name any process.
+//! The second process of a VMM: the share, which the VMM has started to serve the pod's volumes, and which
+//! may start nothing itself. The daemon knows it by the kernel's word alone: a VMM that was taken over
+//! could name any process.
 
 use std::fs;
 
 /// Processes of one VMM that are looked at. It starts one, and can start none later.
 const SHARES_MAX: usize = 4;
 
-/// The process in whose mount namespace the volumes of this VMM are: its share, or the VMM itself where an earlier version of it serves
-/// them by threads.
+/// The process in whose mount namespace the volumes of this VMM are: its share, or the VMM itself where an
+/// earlier version of it serves them by threads.
 #[must_use]
 pub fn with_volumes(pid: u32) -> u32 {
     shares_of(pid).first().copied().unwrap_or(pid)
@@ -37,7 +38,8 @@ fn found(pid: u32) -> Vec<u32> {
     pids.filter(|one| parent(one) == Some(pid)).collect()
 }
 
-/// The parent in `/proc/<pid>/stat`: field 4, the second after the name, which may hold spaces and brackets (proc(5)).
+/// The parent in `/proc/<pid>/stat`: field 4, the second after the name, which may hold spaces and brackets
+/// (proc(5)).
 fn parse_parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }

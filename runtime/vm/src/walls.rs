@@ -1,6 +1,6 @@
-//! The walls around a VMM that the node's kernel has to lend: what the VMM's jail and its cgroup are made of. Looked for in the
-//! kernel's own files; whether a VMM stands behind its walls is the jail's to see to. Where one is missing is reported, and never
-//! decided, here.
+//! The walls around a VMM that the node's kernel has to lend: what the VMM's jail and its cgroup are made
+//! of. Looked for in the kernel's own files; whether a VMM stands behind its walls is the jail's to see to.
+//! Where one is missing is reported, and never decided, here.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,8 @@ pub struct Wall {
     pub found: Result<String, String>,
 }
 
-/// The security modules that the kernel has on, with commas between (Documentation/admin-guide/LSM/index.rst).
+/// The security modules that the kernel has on, with commas between
+/// (Documentation/admin-guide/LSM/index.rst).
 const SECURITY_MODULES: &str = "sys/kernel/security/lsm";
 
 /// What a seccomp filter may answer, with spaces between (Documentation/userspace-api/seccomp_filter.rst).

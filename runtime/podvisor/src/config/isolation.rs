@@ -1,5 +1,5 @@
-//! `[isolation]`: how far pods are kept from the node and from each other. What hostile tenants change elsewhere in the file is in
-//! `tenancy.rs`.
+//! `[isolation]`: how far pods are kept from the node and from each other. What hostile tenants change
+//! elsewhere in the file is in `tenancy.rs`.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! What hostile tenants change: `isolation.tenancy = "hostile"` is a preset of keys all over the file, and what contradicts it
-//! there is refused. Pure.
+//! What hostile tenants change: `isolation.tenancy = "hostile"` is a preset of keys all over the file, and
+//! what contradicts it there is refused. Pure.
 
 use runtime_spec::{TemplateScope, VolumeCache};
 
@@ -9,8 +9,9 @@ use super::{Config, Handler, Settings, UnnamedPods};
 /// The preset's own key.
 pub(super) const TENANCY: &str = "isolation.tenancy";
 
-/// Gives the keys that the file does not have the values of the preset, where the file asks for one. Returns these keys, as in
-/// `cgroup.strict` and `handler[0].template`. `is_set` says of such a key whether the file has it.
+/// Gives the keys that the file does not have the values of the preset, where the file asks for one.
+/// Returns these keys, as in `cgroup.strict` and `handler[0].template`. `is_set` says of such a key whether
+/// the file has it.
 pub(super) fn preset(config: &mut Config, is_set: impl Fn(&str) -> bool) -> Vec<String> {
     let mut preset = Vec::new();
     if !config.isolation.is_hostile() {

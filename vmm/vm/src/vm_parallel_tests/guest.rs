@@ -1,5 +1,6 @@
-//! The guest: one small program for all vCPUs, which does what a script in guest memory says, again and again. A script is a list of
-//! operations, each with a place and a value, so that a test can have a vCPU do anything without writing machine code for it.
+//! The guest: one small program for all vCPUs, which does what a script in guest memory says, again and
+//! again. A script is a list of operations, each with a place and a value, so that a test can have a vCPU
+//! do anything without writing machine code for it.
 //!
 //! ```text
 //!          code │ states of vCPUs │ page tables │ scripts │ orderly rings and buffers │ rings │ buffers
@@ -148,7 +149,8 @@ pub(super) struct Done {
 
 fn code() -> &'static [u8] {
     let (begin, end) = (&raw const podvisor_parallel_guest, &raw const podvisor_parallel_guest_end);
-    // SAFETY: both lie in one section of this program, the second behind the first, and what is between never changes.
+    // SAFETY: both lie in one section of this program, the second behind the first, and what is between
+    // never changes.
     unsafe { std::slice::from_raw_parts(begin, end.addr() - begin.addr()) }
 }
 

@@ -1,9 +1,10 @@
-//! Small guests of two to four vCPUs, on as many processors as there are: one uses its disk as an orderly driver does, the others do
-//! anything to all other devices, while the host pauses, plugs, resizes, hangs up, saves and restores. Whatever they do, every call of
-//! the host returns, and the orderly vCPU's answers are right.
+//! Small guests of two to four vCPUs, on as many processors as there are: one uses its disk as an orderly
+//! driver does, the others do anything to all other devices, while the host pauses, plugs, resizes, hangs
+//! up, saves and restores. Whatever they do, every call of the host returns, and the orderly vCPU's answers
+//! are right.
 //!
-//! `PODVISOR_PARALLEL_SECONDS` lets guests follow one another for as long, `PODVISOR_PARALLEL_SEED` says from which seed on: a run
-//! that fails says which.
+//! `PODVISOR_PARALLEL_SECONDS` lets guests follow one another for as long, `PODVISOR_PARALLEL_SEED` says
+//! from which seed on: a run that fails says which.
 
 mod guest;
 mod host;
@@ -145,7 +146,8 @@ fn rescript(vm: &Vm, vcpus: u8, random: &mut Random) {
     vm.resume().unwrap();
 }
 
-/// Waits until the orderly vCPU has been through its disk once more: whatever the host has done, that one gets on.
+/// Waits until the orderly vCPU has been through its disk once more: whatever the host has done, that one
+/// gets on.
 fn await_round(vm: &Vm, seed: u64) {
     let before = done(&vm.memory, 0).rounds;
     while done(&vm.memory, 0).rounds == before {

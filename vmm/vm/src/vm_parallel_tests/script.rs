@@ -1,5 +1,5 @@
-//! Scripts for vCPUs: one that uses its disk as an orderly driver does and expects right answers, and such that do anything to all
-//! other devices.
+//! Scripts for vCPUs: one that uses its disk as an orderly driver does and expects right answers, and such
+//! that do anything to all other devices.
 
 use proto_vmm::Slot;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
@@ -94,7 +94,8 @@ pub(super) fn orderly_set_up() -> Vec<(u64, u32)> {
     set_up(orderly_slot(), 1, ORDERLY_RINGS, 0).into_iter().filter_map(written).collect()
 }
 
-/// Writes the descriptors and headers of the orderly driver, and descriptors of the others that all point to buffers.
+/// Writes the descriptors and headers of the orderly driver, and descriptors of the others that all point
+/// to buffers.
 pub(super) fn prepare(memory: &GuestMemoryMmap) {
     let slots = disorderly_slots().len();
     for descriptor in
@@ -184,8 +185,8 @@ pub(super) fn disorderly(role: Role, random: &mut Random) -> Vec<Operation> {
     script
 }
 
-/// Changes some of a ring: parts of descriptors, heads, flags and counts. Addresses stay those of buffers or beyond all memory, since
-/// devices write there: what else is in this guest's memory has to stay.
+/// Changes some of a ring: parts of descriptors, heads, flags and counts. Addresses stay those of buffers
+/// or beyond all memory, since devices write there: what else is in this guest's memory has to stay.
 fn rewrite(script: &mut Vec<Operation>, ring: u64, random: &mut Random) {
     let descriptor = ring + 16 * random.below(ENTRIES);
     script.extend(match random.below(8) {

@@ -1,5 +1,5 @@
-//! A door for `tests/fuzz`: the connections of a device without queues and thread, so that one input always does the same, and the
-//! bounds that hold whatever comes. Not for others.
+//! A door for `tests/fuzz`: the connections of a device without queues and thread, so that one input always
+//! does the same, and the bounds that hold whatever comes. Not for others.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -56,8 +56,8 @@ impl Streams {
         Ok(Streams { mux, memory, guest_ports })
     }
 
-    /// A packet of the guest's, whose payload is what follows the header. Returns whether it was in order; `None` while no
-    /// packet is taken.
+    /// A packet of the guest's, whose payload is what follows the header. Returns whether it was in order;
+    /// `None` while no packet is taken.
     pub fn receive(&mut self, packet: &[u8]) -> Option<bool> {
         if !self.mux.takes_packets() {
             return None;
@@ -68,7 +68,8 @@ impl Streams {
         Some(Packet::parse(Buffer::new(&segments)).is_some_and(|packet| self.mux.receive(&packet)))
     }
 
-    /// The next packet for the guest, into a buffer of so many bytes, which holds a header and at least one byte more.
+    /// The next packet for the guest, into a buffer of so many bytes, which holds a header and at least one
+    /// byte more.
     pub fn send(&mut self, bytes: usize) -> Option<Vec<u8>> {
         let segments = self.segments(bytes.clamp(HEADER_BYTES + 1, MEMORY));
         let length = self.mux.has_waiting().then(|| self.mux.fill(Buffer::new(&segments))).flatten()?;

@@ -229,8 +229,8 @@ impl Table {
         Some(id)
     }
 
-    /// Panics if there are more than `most` connections, if one keeps more than `bytes`, or if a line has more
-    /// places than there are connections.
+    /// Panics if there are more than `most` connections, if one keeps more than `bytes`, or if a line has
+    /// more places than there are connections.
     pub(super) fn check(&self, most: usize, bytes: usize) {
         let count = self.links.len();
         assert!(count <= most, "{count} connections");
