@@ -111,7 +111,8 @@ async fn a_vmm_that_the_nodes_kernel_kills_takes_its_containers_along_as_oom_kil
         }
         // Less than any guest's memory.
         cgroup.limit(4 * MIB);
-        assert_eq!(cgroup.oom_kills(), 1, "{}", cgroup.read("memory.events"));
+        // The VMM, and its share too where the kernel is not content with that.
+        assert!((1..=2).contains(&cgroup.oom_kills()), "{}", cgroup.read("memory.events"));
         if restarted {
             host.daemon.kill_and_restart().await.unwrap();
             client = host.client();
