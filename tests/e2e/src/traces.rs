@@ -43,7 +43,13 @@ pub fn vmms_without_pod() -> BTreeSet<u32> {
     let cgroups = cgroups(Path::new("/sys/fs/cgroup")).into_iter().filter(|cgroup| is_unclaimed(cgroup));
     let files = cgroups.map(|cgroup| Path::new(cgroup.trim_start_matches("cgroup ")).join("cgroup.procs"));
     let processes = files.map(|file| std::fs::read_to_string(file).unwrap_or_default());
-    processes.flat_map(|pids| pids.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>()).collect()
+    let pids = processes.flat_map(|pids| pids.lines().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>());
+    pids.filter(|pid| !is_share(*pid)).collect()
+}
+
+/// Returns true for the process that serves a VMM's volumes. It is in its VMM's cgroup.
+fn is_share(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() == "podvisor-share")
 }
 
 /// The ids of VMs in the pool, by the daemon's log: created, and neither taken nor ended. One is ended if the
