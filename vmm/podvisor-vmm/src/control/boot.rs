@@ -1,4 +1,4 @@
-//! Boot: builds the VM, plugs the devices that it starts with, and lets it run.
+//! Boot: builds the VM, plugs its first devices and lets it run.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -11,15 +11,15 @@ use super::descriptors::Descriptors;
 use super::{Booted, Control, Source};
 use crate::error_chain::chain;
 
-/// Slots without which no agent can start.
+/// Slots needed for an agent to start.
 const NEEDED: [Slot; 3] = [Slot::ROOT, Slot::VSOCK, Slot::RNG];
 
 /// Sizes of a VM, as its request names them.
 #[derive(Clone, Copy)]
 pub(super) struct Size {
-    /// vCPUs that the guest knows of.
+    /// vCPUs known to the guest.
     pub(super) vcpus: u8,
-    /// vCPUs to make before the guest runs; 0 for all, as daemons ask that know of no other way.
+    /// vCPUs to make before the guest runs. 0 means all, from daemons without a way to ask for them later.
     pub(super) vcpus_at_boot: u8,
     pub(super) memory_bytes: u64,
     pub(super) memory_max_bytes: u64,
@@ -54,12 +54,13 @@ impl Control {
         Ok(Response::Booted)
     }
 
-    /// The beginning of the one VM. It was made before the jail's filter, behind which no other can be.
+    /// Takes the beginning of the one VM. It was made before the jail's filter, and no other can be made
+    /// after it.
     pub(super) fn blank_vm(&mut self) -> Result<BlankVm, BlankVmError> {
         std::mem::replace(&mut self.blank, Err(BlankVmError::Spent))
     }
 
-    /// The configuration of a VM of this size, with all that its devices reach of the VMM.
+    /// The configuration of a VM of this size, with the parts of the VMM in reach of its devices.
     pub(super) fn vm_config(&self, size: Size) -> VmConfig {
         VmConfig {
             vcpus: size.vcpus,

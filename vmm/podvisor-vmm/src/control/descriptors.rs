@@ -1,4 +1,4 @@
-//! The descriptors that came with a request; each may be used once.
+//! The descriptors of a request. Each may be used once.
 
 use std::os::fd::OwnedFd;
 
@@ -13,7 +13,7 @@ impl Descriptors {
         Descriptors(fds.into_iter().map(Some).collect())
     }
 
-    /// Takes the descriptor that a message names.
+    /// Takes the descriptor named by a message.
     pub(super) fn take(&mut self, index: FdIndex) -> Result<OwnedFd, Refusal> {
         self.0
             .get_mut(usize::from(index.0))

@@ -1,4 +1,5 @@
-//! Full disks: reports how many of the VM's disks wait for room on the node, to a client that knows of it.
+//! Full disks: reports the number of the VM's disks waiting for room on the node, if the client knows the
+//! event.
 
 use proto_vmm::Event;
 
@@ -14,7 +15,7 @@ impl Control {
         self.report_full_disks();
     }
 
-    /// Reports it to the client that is there, or keeps it for when the client reads again.
+    /// Reports it to the present client, or keeps it until the client reads again.
     pub(super) fn report_full_disks(&mut self) {
         let knows = self.client.as_ref().and_then(|client| client.version) >= Some(KNOWN_SINCE);
         if !knows || !self.full_disks_unsent {

@@ -1,5 +1,5 @@
-//! Hello: the client's version, and the VMM's with its release. A request that comes before is refused with a text, so that a daemon of
-//! another version reads why, rather than that a message was odd.
+//! Hello: exchanges the client's version for the VMM's and its release. An earlier request is refused with
+//! a text: a daemon of another version then reads the reason instead of an error about an odd message.
 
 use proto_vmm::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Response, STREAM_NUMBERS_VERSION};
 
@@ -14,14 +14,14 @@ impl Control {
             client.version = Some(version);
         }
         if version >= STREAM_NUMBERS_VERSION {
-            // From now on the client accepts what the guest opens.
+            // From now on the client accepts the guest's streams.
             self.streams.open();
         }
         self.full_disks_unsent = self.full_disks.count() > 0;
         Ok(Response::Hello { version: PROTOCOL_VERSION, release: env!("CARGO_PKG_VERSION").to_owned() })
     }
 
-    /// Refuses a client that has not said its version.
+    /// Refuses a client before it has said its version.
     pub(super) fn check_greeted(&self) -> Result<(), Refusal> {
         if self.client.as_ref().is_some_and(|client| client.version.is_some()) {
             return Ok(());
@@ -32,7 +32,7 @@ impl Control {
     }
 }
 
-/// Refuses a version that is too old.
+/// Refuses too old a version.
 fn check(version: u32) -> Result<(), Refusal> {
     if version >= PROTOCOL_VERSION_MIN {
         return Ok(());

@@ -6,12 +6,12 @@
 //!       └──closed, error─────┘         Shutdown, or the guest's end ──> report, end of the process
 //! ```
 //!
-//! A client says its version first (`hello`), and all else that comes before is refused.
-//! The client is the daemon, which is trusted to ask but may vanish at any time: a VM then runs on and
-//! waits for the next one, while a process without a VM ends, since nobody may know of it. A client that
-//! does not read its answers is dropped, and dials again; streams that it does not take are closed. This loop waits for
-//! nobody, and while there is a VM no client and no lack of descriptors ends it. One file per request; `streams`
-//! carries connections that the guest opened.
+//! A client says its version first (`hello`), and earlier requests are refused. The client is the daemon.
+//! Its requests are trusted, but it may vanish at any time. A VM then runs on and waits for the next
+//! client. A process without a VM ends, because nobody may know of it. A client is dropped if it does not
+//! read its answers, and connects again. Streams are closed if it does not take them. The loop never waits
+//! for a client. While there is a VM, neither a client nor a lack of descriptors ends it. There is one file
+//! per request, and `streams` carries connections opened by the guest.
 
 mod answer;
 mod boot;
@@ -46,11 +46,11 @@ use answer::refusal;
 use descriptors::Descriptors;
 use streams::GuestStreams;
 
-/// Milliseconds that a process without a VM waits for a client.
+/// Longest wait for a client in a process without a VM, in milliseconds.
 const CLIENT_PATIENCE_MS: u16 = 10_000;
 
-/// Milliseconds until a connection is accepted again after the process or the host had no descriptor left: a daemon
-/// waits longer than that, and a loop that tried all the time would take a processor.
+/// Pause after the process or the host had no descriptor left, until a connection is accepted again, in
+/// milliseconds. A daemon waits longer. A loop without a pause would take a processor.
 const ACCEPT_PAUSE_MS: u16 = 200;
 
 /// The loop cannot go on.
@@ -67,7 +67,7 @@ pub(crate) enum ControlError {
     Listener(#[source] rustix::io::Errno),
 }
 
-/// The descriptor that woke the loop.
+/// The descriptor behind a wake-up of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 enum Source {
@@ -102,30 +102,30 @@ impl Source {
 #[derive(Debug, PartialEq, Eq)]
 enum Next {
     Wait,
-    /// End the VM; the reason where no vCPU gave one.
+    /// End the VM, for this reason if no vCPU gave one.
     Stop(StopReason),
 }
 
 /// A connection to the daemon.
 struct Client {
     socket: OwnedFd,
-    /// Version of the protocol that the client has said it speaks, where the VMM understands it.
+    /// The client's version of the protocol, once it has said one known to the VMM.
     version: Option<u32>,
 }
 
-/// A VM that was booted.
+/// A booted VM.
 struct Booted {
     vm: Vm,
     boot_requested_ns: u64,
 }
 
-/// All that the control thread owns.
+/// State of the control thread.
 pub(crate) struct Control {
     epoll: Epoll,
     listener: OwnedFd,
-    /// For the one VM that there will be, or why there will be none.
+    /// For the one VM, or the reason for having none.
     blank: Result<BlankVm, BlankVmError>,
-    /// For the copies of a restore, and closed before any guest runs.
+    /// For the copies of a restore. It is closed before any guest runs.
     userfault: Option<Userfault>,
     share: Option<ShareLink>,
     console: Console,
@@ -136,11 +136,11 @@ pub(crate) struct Control {
     accept_paused: bool,
     /// The last client could not be accepted, and the log says so.
     accept_failed: bool,
-    /// The guest has the memory that it was last offered, and no client knows yet.
+    /// The guest has the memory last offered, and no client knows yet.
     resized_unsent: bool,
-    /// Disks that wait for room on the node.
+    /// Disks waiting for room on the node.
     full_disks: FullDisks,
-    /// Whether the number of those is another one than the client was sent.
+    /// Their number has changed since the client last got it.
     full_disks_unsent: bool,
 }
 
@@ -194,7 +194,7 @@ impl Control {
             };
             let count = match self.epoll.wait(&mut events, patience) {
                 Ok(0) if self.accept_paused => {
-                    // Where that fails too, after the next pause.
+                    // If this fails too, it is tried again after the next pause.
                     self.accept_paused = self.watch(self.listener.as_fd(), Source::Listener).is_err();
                     continue;
                 }
@@ -228,14 +228,14 @@ impl Control {
         Ok(Next::Wait)
     }
 
-    /// A new client replaces the old one. A process with a VM outlives whatever keeps it from accepting one.
+    /// Accepts a client in place of the old one. A process with a VM survives all errors here.
     fn accept(&mut self) -> Result<(), ControlError> {
         use rustix::io::Errno;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         match rustix::net::accept_with(&self.listener, flags) {
             Ok(socket) => {
                 self.accept_failed = false;
-                // One that cannot be watched is hung up on, and dials again.
+                // If it cannot be watched, it is hung up on and connects again.
                 if self.watch(socket.as_fd(), Source::Client).is_ok() {
                     self.drop_client();
                     self.client = Some(Client { socket, version: None });
@@ -248,7 +248,7 @@ impl Control {
                 if !std::mem::replace(&mut self.accept_failed, true) {
                     tracing::warn!(%error, "no client can be accepted for now");
                 }
-                // The connection stays where it is, and would wake the loop all the time.
+                // The connection stays in the queue and would wake the loop all the time.
                 self.accept_paused = self.epoll.delete(&self.listener).is_ok();
                 Ok(())
             }
@@ -263,7 +263,7 @@ impl Control {
         }
     }
 
-    /// One packet of the client.
+    /// Handles one packet of the client.
     fn receive(&mut self) -> Next {
         let Some(client) = &self.client else { return Next::Wait };
         match proto_vmm::recv(&client.socket) {
@@ -271,7 +271,7 @@ impl Control {
                 self.serve(id, request, Descriptors::new(fds))
             }
             Ok(Some(_)) => {
-                tracing::warn!("the client sent what is not a request; it is dropped");
+                tracing::warn!("the client sent no request but something else, and is dropped");
                 self.drop_client();
                 Next::Wait
             }
@@ -320,7 +320,7 @@ impl Control {
         next
     }
 
-    /// Sends an answer to the client, if there is one; drops one that cannot take it.
+    /// Sends an answer to the client, if there is one. A client unable to take it is dropped.
     fn send(&mut self, message: &Message, fds: &[BorrowedFd<'_>]) {
         let Some(client) = &self.client else { return };
         if let Err(error) = proto_vmm::send(&client.socket, message, fds) {
@@ -329,14 +329,14 @@ impl Control {
         }
     }
 
-    /// Sends an event to the client, if there is one that takes it now. Returns whether it was sent.
+    /// Sends an event to the client, if there is one and it can take it now. Returns true if it was sent.
     fn send_event(&mut self, event: Event) -> bool {
         let Some(client) = self.client.as_ref().filter(|client| client.version.is_some()) else {
             return false;
         };
         match proto_vmm::send(&client.socket, &Message::Event(event), &[]) {
             Ok(()) => true,
-            // A client that is slow to read is a client still.
+            // A client may be slow to read.
             Err(error) if error.would_block() => false,
             Err(error) => {
                 tracing::warn!(error = chain(&error), "the client is dropped");
@@ -346,7 +346,8 @@ impl Control {
         }
     }
 
-    /// Announces the streams that the guest opened to the client. One that the client does not accept is reset in time.
+    /// Announces the guest's new streams to the client. A stream is reset in time if the client does not
+    /// accept it.
     fn forward_streams(&mut self) {
         while let Some((port, number)) = self.streams.next() {
             let _ = self.send_event(Event::GuestStream { port, number: Some(number) });
@@ -354,7 +355,7 @@ impl Control {
     }
 
     fn finish(mut self, reason: StopReason) -> StopReport {
-        // Streams that the guest opened before it ended are sent before its end is reported.
+        // Streams opened before the guest's end are sent before the end is reported.
         self.forward_streams();
         let report = match self.booted.take() {
             Some(booted) => booted.vm.stop(reason),
@@ -376,7 +377,7 @@ impl Control {
     }
 }
 
-/// The reason of a process that ends without a VM and without a request.
+/// The reason if a process ends without a VM and without a request.
 fn nobody() -> StopReason {
     StopReason::Vmm { message: "nobody asked for a VM".to_owned() }
 }

@@ -9,12 +9,12 @@ use crate::error_chain::chain;
 impl Control {
     pub(super) fn resize(&mut self, memory_bytes: u64) -> Answer {
         self.vm()?.resize(memory_bytes).map_err(|error| refusal(chain(&error)))?;
-        // What the last offer came to is no news any more.
+        // The outcome of the last offer is outdated.
         self.resized_unsent = false;
         Ok(Response::Resizing)
     }
 
-    /// Reports that the guest has the memory that it was offered.
+    /// Reports a completed resize, once the guest has the offered memory.
     pub(super) fn resized(&mut self) {
         // Another size may have been asked for meanwhile; then there is nothing to read, nor to report.
         let settled = self.booted.as_ref().is_some_and(|booted| booted.vm.resized().read().is_ok());
@@ -22,7 +22,7 @@ impl Control {
         self.report_resized();
     }
 
-    /// Reports it to the client that is there, or keeps it for the next.
+    /// Reports it to the present client, or keeps it for the next.
     pub(super) fn report_resized(&mut self) {
         self.resized_unsent = self.resized_unsent && !self.send_event(Event::Resized);
     }

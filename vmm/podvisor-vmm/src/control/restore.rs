@@ -41,7 +41,7 @@ impl Control {
     }
 }
 
-/// Reads a file from its beginning, and of a file that is too long one byte more than is possible.
+/// Reads a file from its beginning. If it is too long, one byte more than the maximum is read.
 fn read(file: &File) -> io::Result<Vec<u8>> {
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
     let mut bytes = vec![0; length.min(STATE_BYTES_MAX + 1)];

@@ -1,4 +1,4 @@
-//! Save: writes the VM to two files, from which others are restored. The VM does not run again.
+//! Save: writes the VM to two files for restoring others. The VM does not run again.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

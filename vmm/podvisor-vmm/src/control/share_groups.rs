@@ -6,7 +6,7 @@ use super::Control;
 use super::answer::{Answer, refusal};
 
 impl Control {
-    /// Does not wait for the share's threads, which may be at a file system that hangs.
+    /// Does not wait for the share's threads: they may be stuck in a hanging file system.
     pub(super) fn share_groups(&self, groups: &[u32]) -> Answer {
         if groups.len() > SHARE_GROUPS_MAX {
             return Err(refusal(format!("{} groups are more than {SHARE_GROUPS_MAX}", groups.len())));

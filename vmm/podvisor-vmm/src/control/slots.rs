@@ -1,4 +1,4 @@
-//! Slots: the slots that are filled, as far as the client knows of such.
+//! Slots: lists the filled slots, without kinds unknown to the client.
 
 use proto_vmm::{FilledSlot, Response};
 

@@ -1,5 +1,6 @@
-//! Ports and numbers of streams that the guest opened to the host, on their way from the vsock thread to the client.
-//! Bounded: beyond it, and while no client accepts streams by number, the guest's streams are refused.
+//! Ports and numbers of the guest's streams to the host, on their way from the vsock thread to the client.
+//! Their number is bounded. The guest's streams are refused beyond the bound, and while no client accepts
+//! streams by number.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use vmm_vm::GuestStream;
 
-/// Streams that may wait for the control thread: as many as the vsock device lets a guest have at once.
+/// Most streams waiting for the control thread: the most that the vsock device lets a guest have at once.
 const WAITING_MAX: usize = 72;
 
 pub(super) struct GuestStreams {
@@ -41,15 +42,15 @@ impl GuestStreams {
         self.ready.as_fd()
     }
 
-    /// Returns the next stream that waits.
+    /// Returns the next waiting stream.
     pub(super) fn next(&self) -> Option<(u32, u64)> {
-        // Before the look: a stream that comes after it writes the event again. An event that was not
-        // written cannot be read, and need not be.
+        // Read first: a stream coming after the look writes the event again. An event not written cannot be
+        // read, and need not be.
         let _ = self.ready.read();
         self.receiver.try_recv().ok()
     }
 
-    /// Returns the function by which the vsock device announces streams.
+    /// Returns the vsock device's function for announcing streams.
     pub(super) fn sink(&self) -> GuestStream {
         let (sender, ready, open) = (self.sender.clone(), Arc::clone(&self.ready), Arc::clone(&self.open));
         Arc::new(move |port, number| {

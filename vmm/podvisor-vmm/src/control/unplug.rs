@@ -1,4 +1,4 @@
-//! Unplug: empties a slot that the agent has unbound.
+//! Unplug: empties a slot after the agent has unbound it.
 
 use proto_vmm::{Response, Slot};
 

@@ -1,5 +1,5 @@
-//! Vcpus: makes the vCPUs that the guest is about to bring up. A client of a version that cannot ask for them has all of them made when it
-//! says hello.
+//! Vcpus: makes vCPUs before the guest brings them up. A client of an older version cannot ask for them:
+//! all are made when it says hello.
 
 use proto_vmm::{Response, VCPUS_VERSION};
 
@@ -14,7 +14,7 @@ impl Control {
         Ok(Response::VcpusMade)
     }
 
-    /// Makes all of them for a client that takes them to be there.
+    /// Makes all of them if the client's version takes them to be there.
     pub(super) fn make_vcpus_for(&mut self, client_version: u32) -> Result<(), proto_vmm::Refusal> {
         match self.booted.as_ref().map(|booted| booted.vm.vcpus_max()) {
             Some(all) if client_version < VCPUS_VERSION => self.make_vcpus(all).map(drop),

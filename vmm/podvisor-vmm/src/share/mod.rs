@@ -1,5 +1,6 @@
-//! The share: a process of its own that serves the pod's shared directory, and reaches nothing else. Whoever takes the VMM over has none of
-//! the volumes' files but those that the guest has open, and is nobody; whoever takes the share over has no VM.
+//! The share: a process of its own for the pod's shared directory. It reaches nothing else. An attacker in
+//! the VMM has only the volumes' files open in the guest, and an unprivileged user. An attacker in the
+//! share has no VM.
 //!
 //! ```text
 //!   daemon ──starts──► VMM ──executes itself anew──► share
@@ -8,9 +9,10 @@
 //!                      ends ───────── hangs up ────► ends
 //! ```
 //!
-//! The program is executed anew, so that addresses in one process say nothing of those in the other. The share ends when its control
-//! socket does; a signal by the kernel at the VMM's end (PR_SET_PDEATHSIG) would not come, since the VMM may not send root one. What is left
-//! all the same ends with the pod's cgroup.
+//! The program is executed anew and gets other addresses: those of one process reveal nothing about the
+//! other. The share ends when its control socket closes. A signal by the kernel at the VMM's end
+//! (PR_SET_PDEATHSIG) would not come, because the VMM may not send root one. A share left over all the same
+//! ends with the pod's cgroup.
 
 mod serve;
 mod start;
@@ -18,8 +20,8 @@ mod start;
 pub(crate) use serve::serve;
 pub(crate) use start::{ShareProcess, start};
 
-/// The argument by which the program is a share. The name of the guest's cache follows it.
+/// The argument to run the program as a share. The name of the guest's cache follows it.
 pub(crate) const ARGUMENT: &str = "share";
 
-/// The name by which a share is found among processes.
+/// Process name of a share.
 const NAME: &str = "podvisor-share";

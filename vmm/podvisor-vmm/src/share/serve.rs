@@ -14,8 +14,8 @@ use crate::jail;
 /// The exit status of a share that could not serve.
 const FAILED: u8 = 1;
 
-/// Serves the directory that the process was started in until the VMM hangs up. What goes wrong the VMM hears, since the process has no
-/// other descriptor to say it to.
+/// Serves the working directory until the VMM hangs up. Errors go to the VMM, because the process has no
+/// other descriptor to report them to.
 pub(crate) fn serve(volume_cache: Option<&str>) -> ExitCode {
     let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else { return FAILED.into() };
     let server = Arc::new(ShareServer::new(control));
@@ -32,7 +32,7 @@ fn run(server: &Arc<ShareServer>, volume_cache: Option<&str>) -> Result<(), Box<
     nix::sys::prctl::set_name(&std::ffi::CString::new(NAME)?)?;
     let last_words = server.clone();
     std::panic::set_hook(Box::new(move |panic| last_words.say(&format!("it panicked: {panic}"))));
-    // A library that serves files logs what guests do wrong, without a bound.
+    // The file server's library logs mistakes of guests without a bound.
     log::set_max_level(log::LevelFilter::Off);
     let volume_cache = volume_cache.ok_or("the name of the guest's cache is missing")?.parse()?;
     let share = jail::enter_as_share(volume_cache)?;

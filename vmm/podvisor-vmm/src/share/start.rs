@@ -12,16 +12,17 @@ use vmm_vm::{ShareLink, descriptors};
 
 use super::{ARGUMENT, NAME};
 
-/// The program that this process runs, by whichever path, or none, it was executed.
+/// The program of this process, even if it was executed without a path.
 const PROGRAM: &str = "/proc/self/exe";
 
-/// Milliseconds that the share may take until it serves; the VMM's client waits longer.
+/// Longest time until the share serves, in milliseconds. The VMM's client waits longer.
 const READY_MS: u16 = 10_000;
 
-/// Milliseconds that the share may take to end once nobody needs it. It may be at a file system that hangs.
+/// Longest time for the share to end when it is not needed any more, in milliseconds. It may be stuck in a
+/// hanging file system.
 const END_MS: u16 = 1000;
 
-/// The share cannot be had.
+/// The share cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub(crate) enum ShareError {
@@ -38,10 +39,10 @@ pub(crate) struct ShareProcess {
     ended: OwnedFd,
 }
 
-/// Starts the process in the directory that this one is in.
+/// Starts the process in this one's working directory.
 pub(crate) fn start(volume_cache: VolumeCache) -> Result<ShareProcess, ShareError> {
     let (link, theirs) = ShareLink::pair().map_err(ShareError::Start)?;
-    // What the daemon may have left open, too.
+    // Including descriptors left open by the daemon.
     if let Err(error) = descriptors::close_on_exec() {
         tracing::info!(%error, "this kernel does not close all descriptors of a program at once");
     }
@@ -73,7 +74,7 @@ impl ShareProcess {
         self.ended.as_fd()
     }
 
-    /// Hangs up, and waits a moment for the process's end: who sees the VMM gone finds the volumes free.
+    /// Hangs up, and waits a moment for the process's end. When the VMM is gone, its volumes are free.
     pub(crate) fn end(self) {
         let ShareProcess { link, ended } = self;
         drop(link);
