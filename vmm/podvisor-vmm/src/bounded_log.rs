@@ -1,5 +1,6 @@
-//! Standard error, for the log, with a bound: the beginning, which says what kept a VM from starting, and the end, which
-//! says how the VM ended. A guest can have things logged, seldom but for as long as it lives.
+//! Standard error for the log, with a bound on its size. It keeps the beginning, with the reason if a VM
+//! did not start, and the end, with the reason of the VM's end. A guest can cause log lines, seldom but for
+//! as long as it lives.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +11,14 @@ use tracing_subscriber::fmt::MakeWriter;
 /// Most bytes of a log before the VM's end.
 const BYTES_MAX: u64 = 256 << 10;
 
-/// Most bytes of the log of the end: a report, whose console text may take six bytes for one.
+/// Most bytes of the log of the end. It holds a report, and each byte of the report's console text may take
+/// six.
 const END_BYTES_MAX: u64 = 64 << 10;
 
 /// The last line before the end.
 const FULL: &str = "{\"level\":\"WARN\",\"fields\":{\"message\":\"the log is full; nothing more is logged until the VM ends\"}}\n";
 
-/// The log; clones are the same one.
+/// The log. Clones share it.
 #[derive(Debug)]
 pub(crate) struct BoundedLog<W = io::Stderr> {
     to: Arc<Mutex<W>>,
@@ -40,7 +42,7 @@ impl<W: Write> BoundedLog<W> {
         BoundedLog { to: Arc::new(Mutex::new(to)), left: Arc::new(AtomicU64::new(BYTES_MAX)) }
     }
 
-    /// Lets what is said of the end be logged, however much was before.
+    /// Makes room for the log of the end, even if the log is full.
     pub(crate) fn make_room_for_the_end(&self) {
         self.left.fetch_max(END_BYTES_MAX, Ordering::Relaxed);
     }

@@ -1,10 +1,10 @@
 //! The VMM: one process per pod.
 //!
-//! The process starts with the listening control socket as its standard input and a file for the guest's console as its
-//! standard output, opens `/dev/kvm`, gives up all
-//! other means to reach the host ([`jail`]), and then serves the requests of its one client ([`control`])
-//! until the VM ends. Every file, tap, disk and socket arrives as an open descriptor. The directory that the
-//! process is started in is the pod's shared directory, which a second process serves ([`share`]); this one sees nothing of it.
+//! At the start, standard input is the listening control socket, and standard output is the file for the
+//! guest's console. The process opens `/dev/kvm`, gives up all other access to the host ([`jail`]), and
+//! serves one client at a time ([`control`]) until the VM ends. Every file, tap, disk and socket arrives as
+//! an open descriptor. The working directory at the start is the pod's shared directory. A second process
+//! serves it ([`share`]); this one sees nothing of it.
 //!
 //! Exit status: 0 if the VM ended as requested, 2 if it ended otherwise, 1 if there never was one.
 
@@ -29,7 +29,7 @@ use bounded_log::BoundedLog;
 use control::Control;
 use error_chain::chain;
 
-/// The name by which a VMM is found among processes.
+/// Process name of a VMM.
 const NAME: &CStr = c"podvisor-vmm";
 
 const EXIT_FAILED: u8 = 1;
@@ -60,23 +60,26 @@ fn main() -> ExitCode {
 }
 
 fn run(volume_cache: Option<&str>) -> Result<StopReport, Box<dyn Error>> {
-    // The kernel names a process by the path that it was executed by, and the daemon may have had a descriptor's alone.
+    // The kernel names a process after its path. The daemon may have executed it by a descriptor, without
+    // one.
     nix::sys::prctl::set_name(NAME)?;
     let listener: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned()?;
     let console = Console::copied_to(File::from(std::io::stdout().as_fd().try_clone_to_owned()?));
     let kvm = Kvm::new().map_err(|error| format!("cannot open /dev/kvm: {error}"))?;
     let volume_cache = volume_cache.map_or(Ok(VolumeCache::default()), str::parse)?;
     let privileged = jail::begin()?;
-    // From the namespaces that both are in, and while there is a path to the program.
+    // Started between the two steps: it inherits the network and IPC namespaces of this process, and the
+    // program can still be reached by a path.
     let share = if privileged { Some(share::start(volume_cache)?) } else { None };
     jail::enter()?;
     if let Some(share) = &share {
         share.wait_until_ready()?;
     }
-    // Where KVM refuses, the answer to the request for the VM says so. KVM itself is closed here: the process makes no other VM.
+    // If KVM refuses, the answer to the request for the VM says so. KVM itself is closed here, because the
+    // process makes no other VM.
     let blank = BlankVm::new(&kvm);
     drop(kvm);
-    // A VMM without it copies pages by faults.
+    // A VMM without userfaultfd copies pages by faults.
     let userfault = Userfault::open().ok();
     let control = Control::new(listener, blank, userfault, share.as_ref(), console)?;
     jail::filter_this_thread(jail::Thread::Control)?;

@@ -1,5 +1,6 @@
-//! The privileges of the share's process. The guest says which user asks, and may say anything, so that this process can do to the
-//! files below its root whatever root can; below its root are only the files that the pod was given.
+//! The privileges of the share's process. The guest names the user of each request and may name anyone. The
+//! process can therefore do everything to files below its root, as root could. Only the pod's own files are
+//! below its root.
 
 use caps::{CapSet, Capability, CapsHashSet};
 use vmm_vm::credentials;

@@ -1,4 +1,4 @@
-//! The error of entering the jail, which names the step that failed.
+//! The error of entering the jail. It names the failed step.
 
 /// The jail could not be entered.
 #[derive(Debug, thiserror::Error)]

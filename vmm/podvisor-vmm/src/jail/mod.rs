@@ -1,15 +1,17 @@
-//! The jails of the VMM and of the share's process: before either listens to anyone it gives up paths, networks, IPC, its user or
-//! most of what root may, privileges and most system calls. Each layer stands alone, so that a hole in one is not a way out.
+//! The jails of the VMM and of the share's process. Before either listens to anyone, it gives up paths,
+//! networks, IPC, its user or most of root's rights, privileges, and most system calls. Each layer stands
+//! alone: a hole in one is not a way out.
 //!
 //! | | VMM | share |
 //! |---|---|---|
 //! | `namespaces` | an empty root | the pod's shared directory as root |
-//! | `limits` | bounds what it may hold | the same |
+//! | `limits` | bounds on its resources | the same |
 //! | `user`, `capabilities` | a user of its own, no capability | root with seven capabilities |
-//! | `paths` (Landlock) | none | what lies below the root |
+//! | `paths` (Landlock) | none | paths below the root |
 //! | `filter` (seccomp) | no files by path | nothing but files |
 //!
-//! A jail is entered once, while there is one thread. The network and IPC namespaces are one for both: there is nothing in them.
+//! A jail is entered once, while there is one thread. Both share one network and one IPC namespace, with
+//! nothing in them.
 
 mod capabilities;
 mod error;
@@ -28,10 +30,11 @@ pub(crate) use error::JailError;
 use error::failed;
 pub(crate) use filter::{Thread, filter_this_thread};
 
-/// Leaves the daemon's session, and its network and IPC namespaces. Returns whether the process has the privileges to start a share.
+/// Leaves the daemon's session, and its network and IPC namespaces. Returns true if the process has the
+/// privileges to start a share.
 pub(crate) fn begin() -> Result<bool, JailError> {
     leave_session();
-    // In a user namespace everyone looks like root.
+    // Checked first, because everyone looks like root in a user namespace.
     let privileged = Uid::effective().is_root();
     namespaces::begin(privileged)?;
     Ok(privileged)
@@ -46,7 +49,8 @@ pub(crate) fn enter() -> Result<(), JailError> {
     paths::deny_all()
 }
 
-/// Enters the share's jail, its filter too. The guest keeps what `volume_cache` says of the shared directory.
+/// Enters the share's jail, including its filter. The guest caches the shared directory as `volume_cache`
+/// says.
 pub(crate) fn enter_as_share(volume_cache: VolumeCache) -> Result<Share, JailError> {
     leave_session();
     let descriptors_max = limits::apply_to_share()?;
@@ -58,8 +62,8 @@ pub(crate) fn enter_as_share(volume_cache: VolumeCache) -> Result<Share, JailErr
     Ok(share)
 }
 
-/// A session of its own: no signal meant for the daemon's terminal or group reaches a VM. It fails
-/// for a process that leads one already, which is as good.
+/// Starts a session of its own: signals to the daemon's terminal or process group do not reach a VM. The
+/// call fails if the process leads a session already, and then nothing is needed.
 fn leave_session() {
     let _ = setsid();
 }

@@ -1,5 +1,5 @@
-//! The processes' own namespaces: a root that is empty for the VMM and the pod's shared directory for the share, a network without
-//! interfaces, no System V IPC.
+//! The processes' own namespaces. The root is empty for the VMM and the pod's shared directory for the
+//! share. The network has no interfaces, and there is no System V IPC.
 
 use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -11,7 +11,7 @@ use vmm_vm::{Cache, Share};
 
 use super::error::{JailError, failed};
 
-/// Two directories that each Linux system has. Something is mounted over them for a moment.
+/// Two directories of every Linux system. Something is mounted over them for a moment.
 const MOUNT_POINTS: [&str; 2] = ["/proc", "/dev"];
 
 const LOCKED: MsFlags = MsFlags::MS_NOEXEC.union(MsFlags::MS_NOSUID).union(MsFlags::MS_NODEV);
@@ -21,7 +21,7 @@ pub(super) fn begin(privileged: bool) -> Result<(), JailError> {
     check_shared_directory()?;
     let mut flags = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWIPC;
     if !privileged {
-        // Without privileges a user namespace is what permits the others.
+        // Without privileges, only a user namespace permits the others.
         flags |= CloneFlags::CLONE_NEWUSER;
     }
     unshare(flags).map_err(failed("make namespaces"))
@@ -42,7 +42,7 @@ pub(super) fn enter_empty() -> Result<(), JailError> {
     enter().map_err(failed("make an empty directory the root"))
 }
 
-/// Makes the shared directory the root. `descriptors_max` bounds the descriptors that the share may hold.
+/// Makes the shared directory the root. `descriptors_max` bounds the share's descriptors.
 pub(super) fn enter_shared(descriptors_max: i32, volume_cache: VolumeCache) -> Result<Share, JailError> {
     check_shared_directory()?;
     unshare(CloneFlags::CLONE_NEWNS).map_err(failed("make a mount namespace"))?;
@@ -66,8 +66,8 @@ fn check_shared_directory() -> Result<(), JailError> {
     Ok(())
 }
 
-/// Files that are known are opened by their names in /proc/self/fd. A mount of that directory alone has
-/// no way up to the rest of /proc.
+/// Leaves nothing of /proc but /proc/self/fd. Known files are opened by their names there. A mount of this
+/// directory alone has no way up to the rest of /proc.
 fn hide_processes() -> nix::Result<()> {
     let none = None::<&str>;
     // The host's later mounts are seen here, none of ours there.
@@ -81,14 +81,14 @@ fn hide_processes() -> nix::Result<()> {
     for directory in ["/proc/self", "/proc/self/fd"] {
         nix::unistd::mkdir(directory, Mode::S_IRWXU)?;
     }
-    // The library wants to know of mounts, and never looks as we use it.
+    // The library opens the list of mounts, and never reads it in our use.
     let flags = OFlag::O_CREAT | OFlag::O_WRONLY | OFlag::O_CLOEXEC;
     drop(nix::fcntl::open("/proc/self/mountinfo", flags, Mode::S_IRUSR)?);
     mount(Some(keep.as_str()), "/proc/self/fd", none, MsFlags::MS_BIND, none)
 }
 
-/// Makes the directory that the process was started in its root. Mounts below it may be written to as each
-/// mount says; the directory itself, where the daemon keeps mount points, may not.
+/// Makes the working directory the process's root. The directory holds the daemon's mount points and
+/// becomes read-only. Mounts below it may be written to as each mount says.
 fn change_root() -> nix::Result<()> {
     let none = None::<&str>;
     let root = MOUNT_POINTS[0];
@@ -101,7 +101,7 @@ fn change_root() -> nix::Result<()> {
 /// Makes a mount the root, and leaves nothing of the old one.
 fn pivot_to(root: &str) -> nix::Result<()> {
     chdir(root)?;
-    // The old root ends up on top of the new one, from where it is detached.
+    // The old root ends up on top of the new one, and is detached from there.
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
     chdir("/")

@@ -1,5 +1,5 @@
-//! Landlock: no path may be opened, whatever the mount namespace holds, and by the share only what
-//! lies below the root: a second barrier behind `namespaces`. A kernel without Landlock is logged.
+//! Landlock, a second barrier behind `namespaces`: no path may be opened, even if the mount namespace holds
+//! some. The share may open paths below its root. A kernel without Landlock is logged.
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
@@ -16,13 +16,13 @@ pub(super) fn deny_all() -> Result<(), JailError> {
     Ok(())
 }
 
-/// Allows the share what lies below the root, mounts that come later included.
+/// Allows the share everything below the root, including later mounts.
 pub(super) fn allow_root() -> Result<(), JailError> {
     restrict(&["/"]).map_err(failed("deny all paths but the share"))?;
     Ok(())
 }
 
-/// A ruleset that handles everything and allows what lies below `roots`.
+/// Applies a ruleset. It handles every kind of access and allows only paths below `roots`.
 fn restrict(roots: &[&str]) -> Result<RulesetStatus, RulesetError> {
     let abi = ABI::V5;
     let rules = Ruleset::default()

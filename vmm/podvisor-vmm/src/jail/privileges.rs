@@ -1,4 +1,4 @@
-//! No new privileges: no program that a thread might run gains any. Landlock and seccomp ask for it.
+//! No new privileges: a program run by a thread gains none. Landlock and seccomp ask for it.
 
 use nix::sys::prctl;
 

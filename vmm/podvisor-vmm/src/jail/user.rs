@@ -1,4 +1,4 @@
-//! The VMM's own user: no two VMMs share one, and the kernel takes all capabilities from a thread that
+//! The VMM's own user. No two VMMs share one. The kernel takes all capabilities from a thread when it
 //! leaves root.
 
 use nix::unistd::{Pid, Uid};
@@ -6,8 +6,8 @@ use vmm_vm::credentials;
 
 use super::error::{JailError, failed};
 
-/// User and group are this plus the process id, which no other living process has. Far above what
-/// systems and container runtimes allot.
+/// Base of user and group ids: each VMM adds its process id, unique among living processes. It is far above
+/// the ids allotted by systems and container runtimes.
 const FIRST: u32 = 0x7000_0000;
 
 pub(super) fn drop() -> Result<(), JailError> {

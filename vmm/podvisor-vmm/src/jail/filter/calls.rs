@@ -1,4 +1,5 @@
-//! The system calls of the VMM's threads, as data. A call with arguments in [`ARGUMENTS`] is allowed with one of these only.
+//! The system calls of the VMM's threads, as data. A call in [`ARGUMENTS`] is allowed with these arguments
+//! only.
 
 use libc::{c_int, c_long};
 
@@ -44,7 +45,7 @@ pub(super) const ALL: &[c_long] = &[
     libc::SYS_newfstatat,
     libc::SYS_statx,
     libc::SYS_fallocate,
-    // The console's file, which begins anew when it is full, and files that a guest makes shorter.
+    // The console's file, emptied when it is full, and files shortened by a guest.
     libc::SYS_ftruncate,
     libc::SYS_fdatasync,
     libc::SYS_fsync,
@@ -71,7 +72,7 @@ pub(super) const VMM: &[c_long] = &[
     libc::SYS_poll,
     libc::SYS_ppoll,
     libc::SYS_eventfd2,
-    // Sockets that came as descriptors.
+    // Sockets received as descriptors.
     libc::SYS_accept4,
     libc::SYS_sendto,
     libc::SYS_recvfrom,
@@ -108,18 +109,18 @@ pub(super) const FILES: &[c_long] = &[
     libc::SYS_fremovexattr,
     // Locks of ranges are SYS_fcntl.
     libc::SYS_flock,
-    // Who it acts as.
+    // The caller's user and group for files.
     libc::SYS_setfsuid,
     libc::SYS_setfsgid,
     libc::SYS_setgroups,
-    // For a moment without CAP_FSETID, where a write is to take set-user-id bits away.
+    // For a moment without CAP_FSETID, if a write has to take set-user-id bits away.
     libc::SYS_capget,
     libc::SYS_capset,
 ];
 
 /// Calls that fail with an error and do no harm.
 pub(super) const REFUSED: &[(c_long, c_int)] = &[
-    // Its flags are in memory, where no filter sees them. glibc uses clone then.
+    // Its flags are in memory, invisible to a filter. glibc uses clone then.
     (libc::SYS_clone3, libc::ENOSYS),
 ];
 
@@ -129,7 +130,7 @@ pub(super) const VMM_REFUSED: &[(c_long, c_int)] = &[
     (libc::SYS_openat, libc::ENOENT),
 ];
 
-/// What an argument of a call has to be.
+/// Condition on an argument of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Argument {
     /// One of these numbers, of 32 bits.
@@ -143,7 +144,7 @@ pub(super) enum Argument {
 }
 use Argument::{Is, OneOf, Only, Without};
 
-/// Calls with what their arguments have to be, for every thread.
+/// Calls with conditions on their arguments, for every thread.
 pub(super) const ARGUMENTS: &[(c_long, &[Argument])] = &[
     (libc::SYS_mmap, &[Without(2, libc::PROT_EXEC as u64)]),
     (libc::SYS_mprotect, &[Without(2, libc::PROT_EXEC as u64)]),
@@ -185,7 +186,8 @@ pub(super) const ARGUMENTS: &[(c_long, &[Argument])] = &[
 /// The same for the VMM's threads.
 pub(super) const VMM_ARGUMENTS: &[(c_long, &[Argument])] = &[
     (libc::SYS_ioctl, &[OneOf(1, ioctls::ALL)]),
-    // A stream that the guest opens, and a channel to the share. A datagram could go to any socket; these go to their other end alone.
+    // For a stream opened by the guest, and a channel to the share. A datagram could go to any socket.
+    // These go to their other end alone.
     (
         libc::SYS_socketpair,
         &[
@@ -199,7 +201,7 @@ pub(super) const VMM_ARGUMENTS: &[(c_long, &[Argument])] = &[
             ),
         ],
     ),
-    // Being less urgent than others, or as urgent, for the calling thread.
+    // Lower or normal priority, for the calling thread alone.
     (
         libc::SYS_sched_setscheduler,
         &[Is(0, 0), OneOf(1, &[libc::SCHED_BATCH as u64, libc::SCHED_OTHER as u64])],
@@ -216,7 +218,7 @@ pub(super) const FILES_ARGUMENTS: &[(c_long, &[Argument])] = &[
     (libc::SYS_unshare, &[Only(0, libc::CLONE_FS as u64)]),
 ];
 
-/// What glibc starts a thread with (nptl/pthread_create.c): no process, and no namespace.
+/// Flags of clone for a thread in glibc (nptl/pthread_create.c): no process, and no namespace.
 const THREAD: u64 = (libc::CLONE_VM
     | libc::CLONE_FS
     | libc::CLONE_FILES

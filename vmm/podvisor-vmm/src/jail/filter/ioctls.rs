@@ -1,7 +1,8 @@
-//! The ioctl numbers of the VMM's threads. Numbers and sizes are those of the kernel's ABI (include/uapi/linux/kvm.h and
-//! arch/x86/include/uapi/asm/kvm.h, if_tun.h, fs.h, userfaultfd.h).
+//! The ioctl numbers of the VMM's threads. Numbers and sizes follow the kernel's ABI
+//! (include/uapi/linux/kvm.h and arch/x86/include/uapi/asm/kvm.h, if_tun.h, fs.h, userfaultfd.h).
 //!
-//! KVM_CREATE_VM is not among them: the VM is there before the filter, and the descriptor of KVM itself is closed.
+//! KVM_CREATE_VM is not among them: the VM exists before the filter, and the descriptor of KVM itself is
+//! closed.
 
 /// The most frequent first. The share has none.
 pub(super) const ALL: &[u64] = &[
@@ -47,7 +48,7 @@ pub(super) const ALL: &[u64] = &[
     write(TAP, 216, 4), // TUNSETVNETHDRSZ
     // Sockets and terminals.
     0x5421, // FIONBIO
-    // Disks that are block devices.
+    // Disks on block devices.
     none(BLOCK, 104),    // BLKSSZGET
     none(BLOCK, 119),    // BLKDISCARD
     none(BLOCK, 127),    // BLKZEROOUT

@@ -1,10 +1,11 @@
-//! seccomp: the system calls that threads may make and with which arguments, one list ([`calls`], [`ioctls`]) for all threads of the
-//! VMM, and one for those of the share's process, which work on files. Any other ends the process. The daemon sees a VMM that SIGSYS has killed.
+//! seccomp: the system calls and arguments allowed to threads. One list ([`calls`], [`ioctls`]) is for all
+//! threads of the VMM. Another is for the threads of the share's process, because they work on files. Any
+//! other call ends the process. The daemon sees a VMM killed by SIGSYS.
 //!
-//! A thread inherits the filters of the one that starts it. vCPU threads are started by the control
-//! thread and devices' threads by a vCPU (when the driver activates the device), so that
-//! what a device needs, a vCPU may do, and the control thread too. None of them has a filter more: the kernel would run each of
-//! them for every entry into the guest.
+//! A thread inherits the filters of its creator. The control thread starts the vCPU threads. A vCPU starts
+//! the threads of a device when the driver activates it. A call needed by a device is therefore allowed to
+//! vCPUs and to the control thread too. No thread adds another filter: the kernel would run each of them
+//! for every entry into the guest.
 
 mod calls;
 mod ioctls;
@@ -19,12 +20,12 @@ use seccompiler::{
 
 use calls::Argument;
 
-/// The thread's name, for a person to read.
+/// Kind of a thread, by its filter. Errors name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Thread {
-    /// The control loop, which builds the VM, and the threads that come of it: vCPUs and the devices' own.
+    /// The control loop, builder of the VM, and all threads started from it: vCPUs and the devices' own.
     Control,
-    /// All threads of the process that serves the pod's shared directory.
+    /// All threads of the share's process.
     Share,
 }
 
@@ -65,7 +66,7 @@ fn program(thread: Thread) -> Result<BpfProgram, seccompiler::BackendError> {
     Ok(refused.chain(allowed).collect())
 }
 
-/// The rules for a call whose arguments have to be these. One is enough for a call.
+/// Returns the rules for a call with these arguments. A call has to match one of them.
 fn alternatives(arguments: &[Argument]) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let mut rules: Vec<Vec<SeccompCondition>> = vec![Vec::new()];
     for argument in arguments {
@@ -95,7 +96,8 @@ fn choices(argument: Argument) -> Result<Vec<SeccompCondition>, seccompiler::Bac
     }
 }
 
-/// Instructions in front of a program, by which a call fails. The library knows one outcome only beside "allowed".
+/// Returns instructions for the front of a program, to make a call fail. The library knows only one outcome
+/// beside "allowed".
 fn refusal(call: c_long, error: libc::c_int) -> [sock_filter; 3] {
     // Codes of include/uapi/linux/bpf_common.h; the number is first in `struct seccomp_data`.
     let instruction = |code, jt, jf, k| sock_filter { code, jt, jf, k };
