@@ -1,4 +1,4 @@
-//! The VMM's end: what all threads of the device have in common, and what is known of the share.
+//! The VMM's end: the state shared by all threads of the device, and the known state of the share.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,13 +22,13 @@ pub struct ShareLink(Arc<Common>);
 struct Common {
     control: OwnedFd,
     groups: Mutex<Arc<[u32]>>,
-    /// Goes up with each list of groups; 0 is that of a share that was given none.
+    /// Goes up with each list of groups. 0 means the share was given none.
     groups_version: AtomicU64,
     interrupts: Interrupts,
     waiting: Waiting,
     mounted: AtomicBool,
     opened: OpenedFiles,
-    /// Readable once the share is of no more use.
+    /// Readable once the share is lost.
     lost: EventFd,
     reason: Mutex<Option<String>>,
 }
@@ -40,7 +40,8 @@ impl std::fmt::Debug for ShareLink {
 }
 
 impl ShareLink {
-    /// Both ends of a link: the VMM keeps the first, and the share's process makes its [`ShareServer`] of the second.
+    /// Both ends of a link. The VMM keeps the first, and the share's process makes its [`ShareServer`] of
+    /// the second.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -81,28 +82,29 @@ impl ShareLink {
         }
     }
 
-    /// Readable once the share is of no more use. Its process may have ended, or have answered what makes no sense.
+    /// Readable once the share is lost. Its process may have ended, or have given an answer without sense.
     #[must_use]
     pub fn lost(&self) -> BorrowedFd<'_> {
         self.0.lost.as_fd()
     }
 
-    /// Why the share is of no more use: its own last words, where it has left any.
+    /// The reason for the loss of the share: its own last words, if it has left any.
     #[must_use]
     pub fn reason(&self) -> String {
         let known = self.0.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
         self.words().or(known).unwrap_or_else(|| "its process has ended".to_owned())
     }
 
-    /// Ends the waits for locks of these processes, which the guest knows by these numbers: they get EINTR. Each process
-    /// must have a signal that ends it, for a guest's kernel takes the answer for one. The call does not wait. A request
-    /// that is taken at the same time may be missed: the caller names a process again as long as it is there.
+    /// Ends the waits for locks of these processes, by the guest's numbers: they get EINTR. Each process
+    /// must have a fatal signal, for a guest's kernel takes the answer for one. The call does not wait. A
+    /// request taken at the same time may be missed: the caller names a process again as long as it is
+    /// there.
     pub fn interrupt_lock_waits(&self, pids: &[u32]) {
         self.0.interrupts.add(pids);
     }
 
-    /// Requests that begin from now on have these supplementary groups on files of the host, and no others: the first 256. The call does
-    /// not wait.
+    /// Gives later requests these supplementary groups on files of the host, and no others: the first 256.
+    /// The call does not wait.
     pub fn set_groups(&self, groups: &[u32]) {
         let mut list = self.groups_list();
         *list = groups.iter().copied().take(GROUPS_MAX).collect();
@@ -129,25 +131,25 @@ impl ShareLink {
         send(self.0.control.as_fd(), &[IoSlice::new(&[0])], Some(channel.as_fd()))
     }
 
-    /// The share is of no more use, for this reason where there is none yet.
+    /// Marks the share as lost, for this reason unless it has one already.
     pub(super) fn lose(&self, reason: &str) {
         self.0.reason.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| reason.to_owned());
         // Refused only when the counter is full, and then the event is readable already.
         let _ = self.0.lost.write(1);
     }
 
-    /// Whether the driver has it mounted.
+    /// Returns true if the driver has it mounted.
     pub(in crate::virtio::fs) fn mounted(&self) -> bool {
         self.0.mounted.load(Ordering::SeqCst)
     }
 
-    /// The driver has mounted it, anew where it had before.
+    /// Notes a mount by the driver. An earlier mount ends with it.
     pub(in crate::virtio::fs) fn note_mounted(&self) {
         self.0.opened.clear();
         self.0.mounted.store(true, Ordering::SeqCst);
     }
 
-    /// The driver holds nothing any more.
+    /// Notes an unmount: the driver holds nothing any more.
     pub(in crate::virtio::fs) fn note_unmounted(&self) {
         self.0.opened.clear();
         self.0.mounted.store(false, Ordering::SeqCst);
@@ -165,7 +167,7 @@ impl ShareLink {
         &self.0.opened
     }
 
-    /// What the share has said, one line for a person. None where it has said nothing.
+    /// The share's words, one line for a person. `None` if it has said nothing.
     fn words(&self) -> Option<String> {
         let mut words = [0; WORDS_BYTES_MAX];
         let mut parts = [IoSliceMut::new(&mut words)];

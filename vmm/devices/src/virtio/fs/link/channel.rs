@@ -1,4 +1,4 @@
-//! What a thread of the device asks the share by.
+//! The connection of a thread of the device to the share.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,27 +12,27 @@ use super::socket::{Received, connected, receive, send};
 /// A connection to a thread of the share.
 pub(in crate::virtio::fs) struct Channel {
     link: ShareLink,
-    /// None once it is of no more use.
+    /// `None` once it is of no more use.
     socket: Option<OwnedFd>,
-    /// Version of the groups that the share's thread has.
+    /// Version of the groups in the share's thread.
     groups: u64,
-    /// The share was given something that it does not answer.
+    /// The share was given something without an answer.
     unsettled: bool,
     answer: Vec<u8>,
 }
 
 /// The share's answer to a request.
 pub(in crate::virtio::fs) struct Answer<'a> {
-    /// The FUSE answer; none where the request made no sense, or its answer had no place.
+    /// The FUSE answer. `None` if the request made no sense, or its answer had no place.
     pub(in crate::virtio::fs) message: Option<&'a [u8]>,
-    /// The file that was opened.
+    /// The opened file.
     pub(in crate::virtio::fs) file: Option<OwnedFd>,
-    /// A lock was given up meanwhile.
+    /// A lock was released meanwhile.
     pub(in crate::virtio::fs) freed: bool,
 }
 
 impl Channel {
-    /// Opens a channel. Where that fails, the share is lost, and requests fail with EIO.
+    /// Opens a channel. If that fails, the share is lost, and requests fail with EIO.
     pub(in crate::virtio::fs) fn open(link: &ShareLink) -> Channel {
         let opened = connected().and_then(|(ours, theirs)| link.hand_over(&theirs).map(|()| ours));
         let socket = opened.map_err(|error| link.lose(&format!("no channel to it: {error}"))).ok();
@@ -43,11 +43,11 @@ impl Channel {
         &self.link
     }
 
-    /// Has a FUSE request carried out, whose answer has room for so many bytes. A file that it opens may come along with the answer
-    /// where `lend` asks for it.
+    /// Has a FUSE request carried out, with room for so many bytes in its answer. If `lend` is set, an
+    /// opened file may come along with the answer.
     ///
     /// # Errors
-    /// The answer to the driver in place of one: the share is lost, or cannot have the groups.
+    /// The error to answer the driver with: the share is lost, or cannot have the groups.
     pub(in crate::virtio::fs) fn request(
         &mut self,
         message: &[u8],
@@ -67,15 +67,15 @@ impl Channel {
         }
     }
 
-    /// Has a FUSE request carried out that has no answer.
+    /// Has a FUSE request without an answer carried out.
     pub(in crate::virtio::fs) fn notice(&mut self, message: &[u8]) -> io::Result<()> {
         self.join_groups()?;
         self.unsettled = true;
         self.send(Call::Notice, message)
     }
 
-    /// Has a lock taken or freed: EAGAIN where another holds it. An owner that `waits` keeps its description then. Returns whether a
-    /// lock was given up.
+    /// Has a lock taken or freed. Returns EAGAIN if another holds it. An owner keeps its description then
+    /// if it `waits`. The second value is true if a lock was released.
     pub(in crate::virtio::fs) fn lock(&mut self, message: &[u8], waits: bool) -> (io::Result<()>, bool) {
         let asked = self.join_groups().and_then(|()| self.call(Call::Lock { waits }, message));
         match asked {
@@ -85,22 +85,22 @@ impl Channel {
         }
     }
 
-    /// Has the share let go of all that the driver held.
+    /// Has the share release everything held by the driver.
     pub(in crate::virtio::fs) fn afresh(&mut self) {
-        // A share that is lost has let go of everything.
+        // A lost share has released everything.
         let _ = self.done(Call::Afresh, &[]);
     }
 
-    /// Waits until the share is done with all that it was given.
+    /// Waits until the share is done with all earlier messages.
     pub(in crate::virtio::fs) fn settle(&mut self) {
         if std::mem::take(&mut self.unsettled) {
-            // What it is asked does not matter: it answers in order.
+            // Any request will do: it answers in order.
             let (groups, _) = self.link.groups();
             let _ = self.done(Call::Groups, &bytes_of(&groups));
         }
     }
 
-    /// Gives the share's thread the groups that requests have by now, unless it has them.
+    /// Gives the share's thread the present groups, unless it has them.
     fn join_groups(&mut self) -> io::Result<()> {
         if self.groups == self.link.groups_version() {
             return Ok(());
@@ -147,7 +147,8 @@ impl Channel {
         }
     }
 
-    /// The share has answered what makes no sense, and is not asked again. Returns the error for the driver.
+    /// Gives up the share after an answer without sense. It is not asked again. Returns the error for the
+    /// driver.
     pub(in crate::virtio::fs) fn garbled(&mut self) -> io::Error {
         self.lose("it answered what makes no sense")
     }

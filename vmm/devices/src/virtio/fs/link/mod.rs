@@ -1,5 +1,6 @@
-//! What the VMM and the share's process say to each other. The VMM has the guest's memory and its queues; the share has the
-//! files. Neither trusts the other: a VMM may have been taken over by its guest, and a share by what it was asked.
+//! Messages between the VMM and the share's process. The VMM has the guest's memory and its queues, and the
+//! share has the files. Neither trusts the other: a guest may have taken over its VMM, and a request the
+//! share.
 //!
 //! ```text
 //!   VMM                                                    the share's process
@@ -8,12 +9,14 @@
 //!   Channel ══════ one packet each way, one at a time ════ a thread of its own
 //! ```
 //!
-//! Each thread of the device has a channel, a pair of sockets that keep packets apart (SOCK_SEQPACKET), and the share has a thread for
-//! each: a request that the node keeps waiting keeps its own channel. The kernel copies packets, so that neither side can change what the
-//! other has read. A channel ends when either side closes it, and everything ends with the control socket.
+//! Each thread of the device has a channel, a pair of sockets for packets (SOCK_SEQPACKET). The share has a
+//! thread for each channel: a request kept waiting by the node keeps only its own channel. The kernel
+//! copies packets: neither side can change them after the other has read them. A channel ends when either
+//! side closes it, and everything ends with the control socket.
 //!
-//! `packet` is the form of packets, `socket` sends and receives them, `caller` is the VMM's end, `channel` what a thread of the VMM has,
-//! `server` the share's end, `sheet` the memory in which the library finds a request.
+//! `packet` is the form of packets, `socket` sends and receives them, `caller` is the VMM's end, `channel`
+//! the connection of a thread of the VMM, `server` the share's end, and `sheet` the library's memory for a
+//! request.
 
 mod caller;
 mod channel;

@@ -1,41 +1,41 @@
 //! The form of the packets: a few numbers, and a FUSE message behind them. Pure.
 
-/// Bytes of data in a message: the longest value of an attribute, and the longest listing. Reads and writes that are longer are cut in
-/// pieces.
+/// Most bytes of data in a message: the longest value of an attribute, and the longest listing. Longer
+/// reads and writes are cut in pieces.
 pub(in crate::virtio::fs) const DATA_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of a request: data, and a page for what stands before it.
+/// Most bytes of a request: data, and a page for the headers.
 pub(in crate::virtio::fs) const REQUEST_BYTES_MAX: usize = DATA_BYTES_MAX + 4096;
 
-/// Bytes of an answer: its header and data.
+/// Most bytes of an answer: its header and data.
 pub(in crate::virtio::fs) const ANSWER_BYTES_MAX: usize = DATA_BYTES_MAX + 16;
 
-/// Supplementary groups in a list, as many as the daemon names.
+/// Most supplementary groups in a list, as many as the daemon names.
 pub(super) const GROUPS_MAX: usize = 256;
 
 /// Bytes before the message, in both directions.
 pub(super) const HEAD_BYTES: usize = 12;
 
-/// What the VMM asks for. The message follows.
+/// A request of the VMM. The message follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// A FUSE request, whose answer has room for so many bytes.
+    /// A FUSE request, with room for so many bytes in its answer.
     Request {
         room: u32,
-        /// A file that is opened is wanted too.
+        /// The opened file is wanted too.
         lend: bool,
     },
     /// A FUSE request without an answer.
     Notice,
-    /// A FUSE request for a lock, whose owner waits for it where it is held.
+    /// A FUSE request for a lock. If another holds it, the owner waits or not.
     Lock { waits: bool },
-    /// Supplementary groups, of 32 bits each, for all that follows on this channel.
+    /// Supplementary groups, of 32 bits each, for all later messages on this channel.
     Groups,
-    /// Let go of all that the driver held.
+    /// Release everything held by the driver.
     Afresh,
 }
 
-/// What the share answers.
+/// The share's answer to a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The FUSE answer follows.
@@ -46,7 +46,7 @@ pub(super) enum Outcome {
     Done { error: i32 },
 }
 
-/// The share's answer, and whether a lock was given up meanwhile.
+/// The share's answer. It also says if a lock was released meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) outcome: Outcome,
@@ -67,7 +67,7 @@ impl Call {
         })
     }
 
-    /// `None` for what no VMM sends.
+    /// Reads the head of a request. `None` if no VMM sends it.
     pub(super) fn read(head: [u8; HEAD_BYTES]) -> Option<Call> {
         Some(match numbers(head) {
             [1, room, lend @ 0..=1] if room as usize <= ANSWER_BYTES_MAX => {
@@ -92,7 +92,7 @@ impl Reply {
         words([kind, error, self.freed.into()])
     }
 
-    /// `None` for what no share sends.
+    /// Reads the head of an answer. `None` if no share sends it.
     pub(super) fn read(head: [u8; HEAD_BYTES]) -> Option<Reply> {
         let [kind, error, freed @ 0..=1] = numbers(head) else { return None };
         let outcome = match (kind, error.cast_signed()) {

@@ -1,4 +1,4 @@
-//! The share's end: a thread for each channel, which does what it is asked.
+//! The share's end: a thread for each channel. It carries out the channel's requests.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,10 +16,10 @@ use crate::virtio::fs::locks::LockRequest;
 use crate::virtio::fs::share::{init, separate_umask};
 use crate::virtio::fs::{DEVICE, Share};
 
-/// Channels at once: one for each thread of the device, and as many that end while others begin.
+/// Most channels at once: one for each thread of the device, and as many again while old ones end.
 const CHANNELS_MAX: usize = 32;
 
-/// Bytes of what the share says for a person.
+/// Most bytes of the share's words for a person.
 pub(super) const WORDS_BYTES_MAX: usize = 512;
 
 /// The share's end of a link.
@@ -28,7 +28,7 @@ pub struct ShareServer {
     control: OwnedFd,
 }
 
-/// What all threads of a share have in common.
+/// Shared state of all threads of a share.
 struct Served {
     share: Arc<Share>,
     server: Server<Arc<Share>>,
@@ -36,26 +36,26 @@ struct Served {
 }
 
 impl ShareServer {
-    /// What a share says that serves.
+    /// The words of a share once it serves.
     pub(super) const READY: &'static str = "ready";
 
-    /// The share's end, of the descriptor that [`ShareLink::pair`](super::ShareLink::pair) made for it.
+    /// The share's end, from its descriptor of [`ShareLink::pair`](super::ShareLink::pair).
     #[must_use]
     pub fn new(control: OwnedFd) -> ShareServer {
         ShareServer { control }
     }
 
-    /// Says to the VMM why the share cannot serve, or goes on no more: its beginning, where it is long.
+    /// Sends the VMM the reason for not serving or not going on. Long words are cut.
     pub fn say(&self, words: &str) {
         let words = &words.as_bytes()[..words.len().min(WORDS_BYTES_MAX)];
-        // Nobody to hear it is as good: the VMM is gone, or sees that the share is.
+        // A failure is as good: the VMM is gone, or sees the share's end.
         let _ = send(self.control.as_fd(), &[IoSlice::new(words)], None);
     }
 
     /// Serves until the VMM hangs up. The calling thread serves nothing itself.
     ///
     /// # Errors
-    /// The control socket is none.
+    /// Nothing can be received from the control socket.
     pub fn run(&self, share: Share) -> io::Result<()> {
         let share = Arc::new(share);
         let server = Server::new(share.clone());
@@ -74,7 +74,7 @@ impl ShareServer {
     }
 }
 
-/// Serves a channel by a thread of its own. A channel that cannot be served is closed, which the VMM sees.
+/// Serves a channel by a thread of its own. If this fails, the channel is closed, and the VMM sees it.
 fn serve_apart(served: &Arc<Served>, channel: OwnedFd) {
     if served.channels.fetch_add(1, Ordering::Relaxed) >= CHANNELS_MAX {
         served.channels.fetch_sub(1, Ordering::Relaxed);
@@ -94,7 +94,7 @@ fn serve_apart(served: &Arc<Served>, channel: OwnedFd) {
 }
 
 impl Served {
-    /// Serves a channel until the VMM closes it, or says on it what no VMM says.
+    /// Serves a channel until the VMM closes it, or sends something no VMM sends.
     fn serve(&self, channel: &OwnedFd, sheet: &Sheet) {
         let mut request = vec![0; REQUEST_BYTES_MAX];
         let mut answer = Vec::with_capacity(ANSWER_BYTES_MAX);
@@ -137,7 +137,7 @@ impl Served {
         }
     }
 
-    /// Carries a FUSE request out, and gives the file to lend with its answer.
+    /// Carries a FUSE request out. Returns its answer, and the file to lend with it.
     fn request(
         &self,
         sheet: &Sheet,
@@ -157,7 +157,7 @@ fn done(result: io::Result<()>) -> Outcome {
     Outcome::Done { error }
 }
 
-/// The groups in a packet. None for what no VMM sends.
+/// The groups in a packet. `None` if no VMM sends it.
 fn groups(message: &[u8]) -> Option<Vec<u32>> {
     let groups = message.chunks_exact(size_of::<u32>());
     let whole = groups.remainder().is_empty() && groups.len() <= GROUPS_MAX;

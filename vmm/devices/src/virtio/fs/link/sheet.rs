@@ -1,6 +1,6 @@
-//! The memory in which the library finds a request and leaves the answer. The library reads requests from a queue of a driver, so that
-//! each thread of the share has a queue with one chain, in memory that nobody else has: the request in its first buffer, room for the
-//! answer in the second.
+//! The library's memory for a request and its answer. The library reads requests from a driver's queue. So
+//! each thread of the share has a queue with one chain, in memory of its own: the request is in the chain's
+//! first buffer, and room for the answer in the second.
 
 use std::io;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 use super::packet::{ANSWER_BYTES_MAX, REQUEST_BYTES_MAX};
 use crate::virtio::fs::Share;
 
-/// Where the queue's areas, the request and the answer lie.
+/// Addresses of the queue's areas, the request and the answer.
 const TABLE: u64 = 0;
 const AVAILABLE: u64 = 0x400;
 const USED: u64 = 0x800;
@@ -46,15 +46,15 @@ impl Sheet {
         queue.set_avail_ring_address(Some(AVAILABLE as u32), Some(0));
         queue.set_used_ring_address(Some(USED as u32), Some(0));
         queue.set_ready(true);
-        // One chain, which begins at entry 0, is available.
+        // One chain, beginning at entry 0, is available.
         memory.write_obj(1u16.to_le(), GuestAddress(AVAILABLE + 2)).map_err(io::Error::other)?;
         let chain = queue.iter(memory.clone()).map_err(io::Error::other)?.next();
         let chain = chain.ok_or_else(|| io::Error::other("a queue of one chain has none"))?;
         Ok(Sheet { memory, chain })
     }
 
-    /// Has the request carried out. Returns the answer, of no more than `room` bytes; `None` where the request made no sense, or the answer
-    /// had no place.
+    /// Has the request carried out. Returns the answer, of no more than `room` bytes. `None` if the request
+    /// made no sense, or its answer had no place.
     pub(super) fn carry_out(
         &self,
         server: &Server<Arc<Share>>,
@@ -80,7 +80,7 @@ impl Sheet {
         for (at, entry) in (TABLE..).step_by(size_of::<Descriptor>()).zip(entries) {
             self.memory.write_obj(RawDescriptor::from(entry), GuestAddress(at)).ok()?;
         }
-        // Where the library writes no header, what the last request left there is nothing of this one.
+        // If the library writes no header, the last request's header must not be taken for it.
         self.memory.write_obj(OutHeader::default(), GuestAddress(ANSWER)).ok()
     }
 }

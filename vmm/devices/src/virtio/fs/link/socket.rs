@@ -9,13 +9,13 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
 };
 
-/// A packet that has come.
+/// A received packet.
 pub(super) struct Received {
     pub(super) bytes: usize,
     pub(super) file: Option<OwnedFd>,
 }
 
-/// Two sockets that are connected to each other and to nothing else.
+/// Two sockets, connected to each other and to nothing else.
 pub(super) fn connected() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
@@ -34,12 +34,13 @@ pub(super) fn send(
     }
     let sent = rustix::io::retry_on_intr(|| sendmsg(socket, parts, &mut ancillary, SendFlags::NOSIGNAL))?;
     let whole = parts.iter().map(|part| part.len()).sum::<usize>();
-    // A socket that keeps packets apart takes all of one; another, which only a stranger would have given us, may not.
+    // A packet socket takes all of one. Another kind may not, and only an attacker would have given it to
+    // us.
     if sent == whole { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
-/// Receives a packet into the parts, and its descriptor where one is `wanted`; the kernel closes any other. None where the other side has
-/// hung up. A packet that is longer than the parts is an error.
+/// Receives a packet into the parts, and its descriptor if one is `wanted`. The kernel closes any other.
+/// Returns `None` if the other side has hung up. A packet longer than the parts is an error.
 pub(super) fn receive(
     socket: BorrowedFd<'_>,
     parts: &mut [IoSliceMut<'_>],

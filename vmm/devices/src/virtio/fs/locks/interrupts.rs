@@ -1,5 +1,5 @@
-//! Processes of the guest that are to wait for locks no longer. A driver for virtio-fs says nothing of signals, so that
-//! a process that waits for a lock is one that cannot be killed; the host says it instead, when it has killed one.
+//! Processes of the guest to wait for locks no longer. A driver for virtio-fs says nothing of signals: a
+//! process waiting for a lock could not be killed. The host says it instead, after it has killed one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use vmm_sys_util::eventfd::{EFD_NONBLOCK, EventFd};
 
-/// Processes whose waits are still to be ended. The daemon names them again until they are gone.
+/// Most processes with waits to end. The daemon names them again until they are gone.
 const PIDS_MAX: usize = 1 << 16;
 
 /// Process ids on their way to the device's threads.
@@ -23,7 +23,7 @@ impl Interrupts {
         Ok(Interrupts { event: EventFd::new(EFD_NONBLOCK)?, pids: Mutex::default() })
     }
 
-    /// Has the waits of these processes ended soon. Beyond the bound they are passed over.
+    /// Ends the waits of these processes soon. Processes beyond the bound are passed over.
     pub(in crate::virtio::fs) fn add(&self, more: &[u32]) {
         let mut pids = self.pids.lock().unwrap_or_else(PoisonError::into_inner);
         let room = PIDS_MAX.saturating_sub(pids.len());
@@ -32,7 +32,7 @@ impl Interrupts {
         let _ = self.event.write(1);
     }
 
-    /// Takes the processes that were added.
+    /// Takes the added processes.
     pub(in crate::virtio::fs) fn take(&self) -> BTreeSet<u32> {
         let _ = self.event.read();
         std::mem::take(&mut *self.pids.lock().unwrap_or_else(PoisonError::into_inner))

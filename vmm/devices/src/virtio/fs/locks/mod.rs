@@ -1,10 +1,11 @@
-//! File locks of the guest's programs, held on the host, so that programs of other pods and of the host are kept out
-//! too: record locks (fcntl(2)) and those of flock(2).
+//! File locks of the guest's programs, held on the host to keep out programs of other pods and of the host
+//! too. They are record locks (fcntl(2)) and locks of flock(2).
 //!
-//! A lock of the host belongs to an open description, and one of the guest to an owner, which the guest's kernel names
-//! by a number: a process, or an open file of its own. So each owner that locks a file has a description of that file
-//! here, and the host's kernel decides between owners, of whatever pod. Record locks are those of open descriptions
-//! (F_OFD_SETLK), because all owners are one process to the host. The host finds no deadlocks among such locks.
+//! A lock of the host belongs to an open description. A lock of the guest belongs to an owner: a process,
+//! or an open file of its own. The guest's kernel names owners by a number. So each owner with locks on a
+//! file has a description of it here, and the host's kernel decides between owners of all pods. Record
+//! locks are those of open descriptions (F_OFD_SETLK), because all owners are one process to the host. The
+//! host finds no deadlocks among such locks.
 //!
 //! ```text
 //!   nothing ──a lock──► held ──all unlocked, FLUSH by the owner, RELEASE of the file──► nothing
@@ -12,8 +13,9 @@
 //!                        └─┘ more locks, some unlocked
 //! ```
 //!
-//! `table` has the owners, `waits` the requests that wait for a lock of another, `interrupts` those that are to wait no
-//! longer. `share::lock` takes and frees. The owners are the share's, and the requests the VMM's, which tries them again.
+//! `table` has the owners, `waits` the requests waiting for a lock, and `interrupts` the processes to wait
+//! no longer. `share::lock` takes and frees. The owners are in the share. The requests are in the VMM, and
+//! it tries them again.
 
 mod interrupts;
 mod table;
@@ -29,7 +31,7 @@ use fuse_backend_rs::abi::fuse_abi::{InHeader, LkIn};
 use fuse_backend_rs::api::filesystem::{Context, FileLock};
 use vm_memory::ByteValued as _;
 
-/// The flag of a request that comes from flock(2) (linux/fuse.h, FUSE_LK_FLOCK).
+/// The flag of a request from flock(2) (linux/fuse.h, FUSE_LK_FLOCK).
 const FLOCK: u32 = 1;
 
 /// A driver's request for a lock.
@@ -37,7 +39,7 @@ const FLOCK: u32 = 1;
 pub(super) struct LockRequest {
     pub(super) context: Context,
     pub(super) inode: u64,
-    /// The open file by which the owner asks.
+    /// The owner's open file in this request.
     pub(super) handle: u64,
     pub(super) owner: u64,
     pub(super) lock: FileLock,
@@ -47,13 +49,14 @@ pub(super) struct LockRequest {
 /// Bytes of a request for a lock.
 pub(super) const LOCK_BYTES: usize = size_of::<InHeader>() + size_of::<LkIn>();
 
-/// Whether an error says that another holds the lock.
+/// Returns true if an error says "another holds the lock".
 pub(super) fn is_held(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES))
 }
 
 impl LockRequest {
-    /// Reads a FUSE request for a lock (`fuse_in_header` and `fuse_lk_in` in linux/fuse.h). None where it is too short.
+    /// Reads a FUSE request for a lock (`fuse_in_header` and `fuse_lk_in` in linux/fuse.h). Returns `None`
+    /// if it is too short.
     pub(super) fn read(message: &[u8]) -> Option<LockRequest> {
         let (mut header, mut request) = (InHeader::default(), LkIn::default());
         let (first, rest) = message.split_at_checked(size_of::<InHeader>())?;

@@ -1,11 +1,11 @@
-//! The owners of locks, and the descriptions that hold them.
+//! The owners of locks, and the descriptions for them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 
-/// Owners of locks in a pod, counted once for each file that they lock: each costs the host a descriptor. A database
-/// locks a file or a few, a mail server one for each mailbox that is open.
+/// Most owners of locks in a pod, counted once for each locked file. Each costs the host a descriptor. A
+/// database locks a file or a few, and a mail server one for each open mailbox.
 pub(in crate::virtio::fs) const OWNERS_MAX: usize = 4096;
 
 /// The kind of a lock. The kinds do not see each other, as on Linux.
@@ -25,15 +25,15 @@ pub(in crate::virtio::fs) struct Holder {
     pub(in crate::virtio::fs) scheme: Scheme,
 }
 
-/// The description by which an owner's locks are held.
+/// The description of an owner's locks.
 #[derive(Debug)]
 pub(in crate::virtio::fs) struct Held {
     pub(in crate::virtio::fs) file: File,
-    /// The open file of the guest by which the owner locked first. With its end there is nobody left to unlock.
+    /// The guest's open file behind the owner's first lock. With its end there is nobody left to unlock.
     pub(in crate::virtio::fs) handle: u64,
-    /// The process that asked last, in the guest.
+    /// The latest process to ask, in the guest.
     pub(in crate::virtio::fs) pid: u32,
-    /// Whether `file` was opened to be written, too.
+    /// True if `file` was opened for writing, too.
     pub(in crate::virtio::fs) writable: bool,
 }
 
@@ -42,7 +42,7 @@ pub(in crate::virtio::fs) struct Held {
 pub(in crate::virtio::fs) struct Locks {
     held: BTreeMap<Holder, Held>,
     owners_max: usize,
-    /// A lock was given up since somebody last asked.
+    /// A lock was released since the last question.
     freed: bool,
 }
 
@@ -56,22 +56,22 @@ impl Locks {
         self.held.get_mut(holder)
     }
 
-    /// Adds an owner, or gives one another description. ENOLCK where there are too many.
+    /// Adds an owner, or gives one another description. Returns ENOLCK if there are too many.
     pub(in crate::virtio::fs) fn insert(&mut self, holder: Holder, held: Held) -> io::Result<&mut Held> {
         if self.held.len() >= self.owners_max && !self.held.contains_key(&holder) {
             return Err(io::Error::from_raw_os_error(libc::ENOLCK));
         }
-        // The description that this one takes the place of may have held something.
+        // The replaced description may have held something.
         self.freed |= self.held.contains_key(&holder);
         Ok(self.held.entry(holder).insert_entry(held).into_mut())
     }
 
-    /// Gives up all that an owner holds on a file.
+    /// Releases all locks of an owner on a file.
     pub(in crate::virtio::fs) fn remove(&mut self, holder: &Holder) {
         self.freed |= self.held.remove(holder).is_some();
     }
 
-    /// Gives up what was locked by an open file of the guest that has ended.
+    /// Releases the locks of an ended open file of the guest.
     pub(in crate::virtio::fs) fn remove_handle(&mut self, inode: u64, handle: u64) {
         let of_file = |owner, scheme| Holder { inode, owner, scheme };
         let range = of_file(0, Scheme::Records)..=of_file(u64::MAX, Scheme::Flock);
@@ -99,12 +99,12 @@ impl Locks {
         self.freed = false;
     }
 
-    /// Notes that a lock was given up, whole or in part.
+    /// Notes the release of a lock, whole or in part.
     pub(in crate::virtio::fs) fn note_freed(&mut self) {
         self.freed = true;
     }
 
-    /// Whether a lock was given up since this was last asked.
+    /// Returns true if a lock was released since the last call.
     pub(in crate::virtio::fs) fn take_freed(&mut self) -> bool {
         std::mem::take(&mut self.freed)
     }

@@ -1,9 +1,10 @@
-//! Requests that wait for a lock that another holds. No thread of the device or the share waits itself: a request
-//! keeps its chain, and is tried again.
+//! Requests waiting for a lock of another owner. No thread of the device or the share waits itself: a
+//! request keeps its chain, and is tried again.
 //!
-//! The kernel says nothing when a lock of an open description becomes free, so that there is no event to wait for. A
-//! lock that this share gives up is tried for at once; one that another pod or a program of the host gives up, by a
-//! clock that slows down from [`DELAY_MIN`] to [`DELAY_MAX`]. The clock stands while nothing waits.
+//! The kernel says nothing when a lock of an open description becomes free: there is no event to wait for.
+//! If this share releases a lock, it is tried for at once. If another pod or a program of the host releases
+//! one, a timer finds it. The timer slows down from [`DELAY_MIN`] to [`DELAY_MAX`], and stops while nothing
+//! waits.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -17,35 +18,36 @@ use super::LOCK_BYTES;
 use crate::virtio::chain::Segment;
 use crate::virtio::ring::Taken;
 
-/// Requests that may wait at once: half of the ring, so that those that unlock find a place in it.
+/// Most requests waiting at once: half of the ring, to leave a place in it for requests to unlock.
 const WAITS_MAX: usize = 128;
 
-/// Least and longest time between two looks: a lock that is held for a moment is had soon after, and one that is
-/// held for long costs the host four system calls a second for each that waits.
+/// Least and longest time between two looks. A lock held for a moment is had soon after. A lock held for
+/// long costs the host four system calls a second for each waiting request.
 const DELAY_MIN: Duration = Duration::from_millis(10);
 const DELAY_MAX: Duration = Duration::from_millis(250);
 
-/// A request that waits.
+/// A waiting request.
 pub(in crate::virtio::fs) struct Wait {
     pub(in crate::virtio::fs) taken: Taken,
-    /// Where the answer goes.
+    /// Place of the answer.
     pub(in crate::virtio::fs) reply: Vec<Segment>,
-    /// The request's number, which its answer repeats.
+    /// The request's number. Its answer repeats it.
     pub(in crate::virtio::fs) unique: u64,
-    /// The thread that asks, and the process, by the guest's numbers.
+    /// The asking thread and process, by the guest's numbers.
     pub(in crate::virtio::fs) pids: [u32; 2],
     /// The request as the driver made it.
     pub(in crate::virtio::fs) message: [u8; LOCK_BYTES],
 }
 
 impl Wait {
-    /// Whether one of these processes waits.
+    /// Returns true if one of these processes waits.
     fn is_of(&self, pids: &BTreeSet<u32>) -> bool {
         self.pids.iter().any(|pid| pids.contains(pid))
     }
 }
 
-/// All that wait, for all threads of a share, and the clock for the next look at them: readable when one is due.
+/// All waiting requests of a share, and the timer for the next look at them. It is readable when a look is
+/// due.
 pub(in crate::virtio::fs) struct Waiting {
     waits: Mutex<(Waits, TimerFd)>,
 }
@@ -55,12 +57,12 @@ impl Waiting {
         Ok(Waiting { waits: Mutex::new((Waits::default(), TimerFd::new()?)) })
     }
 
-    /// Whether one more may wait. Threads that ask at once may all add theirs.
+    /// Returns true if one more may wait. Threads asking at once may all add theirs.
     pub(in crate::virtio::fs) fn has_room(&self) -> bool {
         self.waits().0.has_room()
     }
 
-    /// Adds one that has been tried.
+    /// Adds a request after its first attempt.
     pub(in crate::virtio::fs) fn push(&self, wait: Wait) {
         let mut waits = self.waits();
         let now = Instant::now();
@@ -68,15 +70,15 @@ impl Waiting {
         set(&mut waits, now);
     }
 
-    /// Forgets all: their chains are the driver's again.
+    /// Forgets all requests. Their chains are the driver's again.
     pub(in crate::virtio::fs) fn clear(&self) {
         let mut waits = self.waits();
         waits.0 = Waits::default();
         set(&mut waits, Instant::now());
     }
 
-    /// Tries all, if it is time or something was `freed`: `attempt` answers a request and returns true, or leaves it
-    /// waiting.
+    /// Tries all requests, if it is time or a lock was `freed`. `attempt` answers a request and returns
+    /// true, or leaves it waiting.
     pub(in crate::virtio::fs) fn look(&self, now: Instant, freed: bool, attempt: impl FnMut(&Wait) -> bool) {
         let mut waits = self.waits();
         if freed || waits.0.is_due(now) {
@@ -85,7 +87,7 @@ impl Waiting {
         }
     }
 
-    /// Takes those of some processes.
+    /// Takes the requests of some processes.
     pub(in crate::virtio::fs) fn interrupt(&self, pids: &BTreeSet<u32>) -> Vec<Wait> {
         let mut waits = self.waits();
         let ended = waits.0.interrupt(pids);
@@ -104,51 +106,51 @@ impl AsRawFd for Waiting {
     }
 }
 
-/// Sets the clock to the next look, and stops it while nothing waits.
+/// Sets the timer to the next look, and stops it while nothing waits.
 fn set((waits, timer): &mut (Waits, TimerFd), now: Instant) {
     let set = match waits.patience(now) {
-        // A clock that is set to no time at all stops.
+        // A timer set to no time at all stops.
         Some(patience) => timer.reset(patience.max(Duration::from_millis(1)), None),
         None => timer.clear(),
     };
     if let Err(error) = set {
-        tracing::error!(%error, "requests that wait for locks are not tried again in time");
+        tracing::error!(%error, "requests waiting for locks are not tried again in time");
     }
 }
 
-/// All that wait, in the order of their arrival.
+/// Waiting requests, in the order of their arrival.
 #[derive(Default)]
 struct Waits {
     list: Vec<Wait>,
     delay: Duration,
-    /// When the next look is due, while something waits.
+    /// Time of the next look, while something waits.
     due: Option<Instant>,
 }
 
 impl Waits {
-    /// Whether one more may wait.
+    /// Returns true if one more may wait.
     fn has_room(&self) -> bool {
         self.list.len() < WAITS_MAX
     }
 
-    /// Adds one that has been tried.
+    /// Adds a request after its first attempt.
     fn push(&mut self, wait: Wait, now: Instant) {
         self.list.push(wait);
         self.delay = DELAY_MIN;
         self.due = Some(now + self.delay);
     }
 
-    /// The time until the next look; none while nothing waits.
+    /// Time until the next look. `None` while nothing waits.
     fn patience(&self, now: Instant) -> Option<Duration> {
         self.due.map(|due| due.saturating_duration_since(now))
     }
 
-    /// Whether it is time for a look.
+    /// Returns true if it is time for a look.
     fn is_due(&self, now: Instant) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
 
-    /// Tries all: `attempt` answers a request and returns true, or leaves it waiting.
+    /// Tries all requests. `attempt` answers a request and returns true, or leaves it waiting.
     fn look(&mut self, now: Instant, mut attempt: impl FnMut(&Wait) -> bool) {
         let before = self.list.len();
         self.list.retain(|wait| !attempt(wait));
@@ -157,7 +159,7 @@ impl Waits {
         self.due = (!self.list.is_empty()).then(|| now + self.delay);
     }
 
-    /// Takes those of some processes.
+    /// Takes the requests of some processes.
     fn interrupt(&mut self, pids: &BTreeSet<u32>) -> Vec<Wait> {
         let (ended, waiting) = std::mem::take(&mut self.list).into_iter().partition(|wait| wait.is_of(pids));
         self.list = waiting;

@@ -1,10 +1,12 @@
-//! Who a request acts as: the program's user and group in the guest, by the kernel's ids for files (setfsuid(2)). On the node's own file
-//! systems that decides whose a new file is. A server of files (NFS with root_squash, for one) lets a user do what it would on the node,
-//! and root nothing.
+//! The user and group of a request on the host. They are the program's in the guest, set as the kernel's
+//! ids for files (setfsuid(2)). On the node's own file systems they decide the owner of a new file. A
+//! server of files (NFS with root_squash, for one) gives a user its rights on the node, and gives root
+//! none.
 //!
-//! The guest's kernel has decided already whether the program may, and the thread keeps its capabilities. Of the program's other groups
-//! a request says nothing: `groups.rs` has those of the pod. The ids say nothing to anybody but the kernel's file systems: with the real or
-//! effective ones, a process of that user on the node could send the VMM signals.
+//! The guest's kernel has decided already if the program may, and the thread keeps its capabilities. A
+//! request does not name the program's other groups: the channel's thread has those of the pod (`link`).
+//! Only the kernel's file systems look at these ids. With the real or effective ones, a process of this
+//! user on the node could send the share signals.
 
 use std::cell::Cell;
 use std::io;
@@ -14,22 +16,24 @@ use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 
 use super::Share;
 
-/// An id that is none: asking for it changes nothing, and the answer is the present one.
+/// No id. Asking for it changes nothing, and the answer is the present one.
 const NONE: u32 = u32::MAX;
 
 thread_local! {
-    /// User and group that this thread acts as, once it knows. Most requests come from the user of the one before.
+    /// User and group of this thread's requests, once known. Most requests come from the user of the one
+    /// before.
     static PRESENT: Cell<Option<(u32, u32)>> = const { Cell::new(None) };
 }
 
 impl Share {
-    /// Runs a request as the caller. What its user is refused is tried as root, for groups that are not known here.
+    /// Runs a request as the caller. If its user is refused, the request is tried as root, because of
+    /// groups unknown here.
     pub(super) fn as_caller<T>(&self, ctx: &Context, request: impl Fn() -> io::Result<T>) -> io::Result<T> {
         as_caller(ctx, request)
     }
 
-    /// Runs a request that makes a file, which is the caller's, and hands it the context of root: the library would change the
-    /// thread's effective ids else, and look at the new file as root.
+    /// Runs a request to make a file of the caller's. It gets the context of root: otherwise the library
+    /// would change the thread's effective ids, and look at the new file as root.
     pub(super) fn making<T>(
         &self,
         ctx: &Context,
@@ -77,10 +81,10 @@ fn become_user(user: u32, group: u32) -> io::Result<()> {
     }
     setfsgid(Gid::from_raw(group));
     setfsuid(Uid::from_raw(user));
-    // Neither says whether it did anything.
+    // Neither call reports if it did anything.
     let now = present();
     PRESENT.set(Some(now));
-    // A process that may not be anybody else serves as itself.
+    // A process without the right to be anybody else serves as itself.
     let is_itself = known.is_none_or(|known| known.0 != 0) && now == before && before.0 != 0;
     if now == (user, group) || is_itself { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
 }

@@ -1,4 +1,4 @@
-//! What the share offers a driver that the library does not know of.
+//! Offers to a driver that are unknown to the library.
 
 use std::mem::offset_of;
 
@@ -6,11 +6,13 @@ use fuse_backend_rs::abi::fuse_abi::{FsOptions, InHeader, InitIn, InitIn2, InitO
 
 use super::lend::object;
 
-/// FUSE_DIRECT_IO_ALLOW_MMAP in `flags2` of INIT (linux/fuse.h, protocol 7.39): a file whose reads and writes
-/// are requests may be mapped shared all the same. The driver throws away what it has mapped when a program reads or writes it.
+/// FUSE_DIRECT_IO_ALLOW_MMAP in `flags2` of INIT (linux/fuse.h, protocol 7.39): a file may be mapped
+/// shared, even if its reads and writes are requests. The driver drops the mapped pages when a program
+/// reads or writes it.
 const ALLOW_SHARED_MAPS: u32 = 1 << (36 - 32);
 
-/// Adds [`ALLOW_SHARED_MAPS`] to the answer to INIT of a driver that has it. The share has nothing else in that word.
+/// Adds [`ALLOW_SHARED_MAPS`] to the answer to INIT if the driver has it. The share sets nothing else in
+/// this word.
 pub(in crate::virtio::fs) fn allow_shared_maps(request: &[u8], answer: &mut [u8]) {
     if answer.len() != size_of::<OutHeader>() + size_of::<InitOut>() || !offers_shared_maps(request) {
         return;
@@ -19,7 +21,7 @@ pub(in crate::virtio::fs) fn allow_shared_maps(request: &[u8], answer: &mut [u8]
     answer[at..at + size_of::<u32>()].copy_from_slice(&ALLOW_SHARED_MAPS.to_ne_bytes());
 }
 
-/// Whether a request begins the protocol, by a driver that has [`ALLOW_SHARED_MAPS`].
+/// Returns true for an INIT of a driver with [`ALLOW_SHARED_MAPS`].
 fn offers_shared_maps(request: &[u8]) -> bool {
     const INIT: usize = size_of::<InHeader>();
     let header: Option<InHeader> = object(request, 0);

@@ -1,5 +1,5 @@
-//! Files that the VMM reads and writes itself. Each is opened anew for that: the library keeps its own description, and the VMM's is
-//! nobody else's.
+//! Files for the VMM to read and write itself. Each is opened anew for this: the library keeps its own
+//! description, and the VMM's belongs to nobody else.
 
 use std::fs::File;
 
@@ -10,11 +10,12 @@ use vm_memory::ByteValued;
 
 use super::Share;
 
-/// What of the flags a description can be given after it was opened (fcntl(2), F_SETFL).
+/// Flags of a description that can be set after it was opened (fcntl(2), F_SETFL).
 const LATER: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::NONBLOCK).union(OFlags::NOATIME);
 
-/// File systems that look at who reads or writes, and not only at who opens (linux/magic.h): those of the kernel's own figures and
-/// settings, and those that programs serve, which learn who calls.
+/// File systems with a look at the caller of each read and write, and not only of the open (linux/magic.h).
+/// They are those of the kernel's own values and settings, and those served by programs, which see the
+/// caller.
 const ASK_EACH_TIME: [u32; 18] = [
     0x0000_9fa0, // proc
     0x6265_6572, // sysfs
@@ -37,8 +38,9 @@ const ASK_EACH_TIME: [u32; 18] = [
 ];
 
 impl Share {
-    /// The file that a request has opened, by its answer. None where the VMM is not to have it: a directory, a description that is for
-    /// no content, or one that cannot be had in this way. Then the share reads and writes.
+    /// Returns the file opened by a request, from its answer. `None` if the VMM must not have it: a
+    /// directory, a description without content, or a file that cannot be had in this way. Then the share
+    /// reads and writes.
     pub(in crate::virtio::fs) fn lend(&self, request: &[u8], answer: &[u8]) -> Option<File> {
         let header: InHeader = object(request, 0)?;
         let answered: OutHeader = object(answer, 0)?;
@@ -73,7 +75,7 @@ impl Share {
     }
 }
 
-/// Whether the file's system is among [`ASK_EACH_TIME`], none of which has a block device.
+/// Returns true if the file's system is among [`ASK_EACH_TIME`]. None of these has a block device.
 fn asks_each_time(file: &File, found: &Stat) -> bool {
     let kind = || fstatfs(file).map_or(0, |found| found.f_type as u32);
     major(found.st_dev) == 0 && ASK_EACH_TIME.contains(&kind())

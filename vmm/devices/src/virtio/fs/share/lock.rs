@@ -1,4 +1,4 @@
-//! Locks: takes them and frees them in the name of an owner. Nothing here waits.
+//! Locks: takes and frees them in the name of an owner. Nothing here waits.
 
 use std::io;
 use std::sync::{MutexGuard, PoisonError};
@@ -19,10 +19,10 @@ const WRITE: u32 = libc::F_WRLCK as u32;
 const UNLOCK: u32 = libc::F_UNLCK as u32;
 
 impl Share {
-    /// Takes or frees a lock. EAGAIN where another holds it. An owner that `waits` keeps its description then, for the
-    /// next attempt.
+    /// Takes or frees a lock. Returns EAGAIN if another owner holds it. An owner keeps its description then
+    /// for the next attempt, if it `waits`.
     pub(in crate::virtio::fs) fn lock(&self, request: &LockRequest, waits: bool) -> io::Result<()> {
-        // The lock ends with the open file, so that there has to be one.
+        // There has to be an open file, because the lock ends with it.
         self.files.getattr(&request.context, request.inode, Some(request.handle))?;
         let (mut locks, holder) = (self.locks(), request.holder());
         let wanted = request.lock.lock_type;
@@ -60,7 +60,7 @@ impl Share {
         attempt
     }
 
-    /// Looks for a lock that would keep the owner from this one. A lock of the pod's own has its process; one of
+    /// Looks for a lock in the way of the owner's. A lock of the pod's own has its process. A lock of
     /// another pod or of the host has process 0.
     pub(in crate::virtio::fs) fn find_lock(&self, request: &LockRequest) -> io::Result<FileLock> {
         self.files.getattr(&request.context, request.inode, Some(request.handle))?;
@@ -85,12 +85,13 @@ impl Share {
         Ok(FileLock { start, end, lock_type, pid: process_of(&locks, request, range) })
     }
 
-    /// Gives up the record locks of an owner that closes a file, by whatever open file they were taken (fcntl(2)).
+    /// Releases the record locks of an owner on a file when it closes it, even locks by another open file
+    /// (fcntl(2)).
     pub(super) fn close_owner(&self, inode: u64, owner: u64) {
         self.locks().remove(&Holder { inode, owner, scheme: Scheme::Records });
     }
 
-    /// Gives up what was locked by an open file that has ended.
+    /// Releases the locks of an ended open file.
     pub(super) fn close_handle(&self, inode: u64, handle: u64, flock_owner: Option<u64>) {
         let mut locks = self.locks();
         locks.remove_handle(inode, handle);
@@ -99,8 +100,8 @@ impl Share {
         }
     }
 
-    /// Whether a lock was given up since this was last asked. A thread that is at a lock just now, which may take long,
-    /// asks for itself afterwards.
+    /// Returns true if a lock was released since the last call. It does not wait for a thread busy with a
+    /// lock, since this may take long. Such a thread asks for itself afterwards.
     pub(in crate::virtio::fs) fn lock_was_freed(&self) -> bool {
         self.locks.try_lock().is_ok_and(|mut locks| locks.take_freed())
     }
@@ -109,9 +110,9 @@ impl Share {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a description for an owner's locks. Record locks need one that may be written as soon as one of them is
-    /// exclusive, and cannot be moved to another then, so that the first is opened for both where the host allows. A
-    /// lock of flock(2) needs neither, and a file that is open to be written cannot be executed.
+    /// Opens a description for an owner's locks. Record locks need a writable one as soon as one of them is
+    /// exclusive, and cannot be moved to another then. The first is therefore opened for both if the host
+    /// allows. A lock of flock(2) needs neither, and a file open for writing cannot be executed.
     fn description(&self, request: &LockRequest) -> io::Result<Held> {
         let open = |writable| self.reopen(&request.context, request.inode, writable);
         let read_only = || open(false).map(|file| (file, false));
@@ -126,8 +127,8 @@ impl Share {
         Ok(Held { file, handle: request.handle, pid: request.lock.pid, writable })
     }
 
-    /// Locks a whole file. A network file system makes a record lock of it, and wants a description that may be written
-    /// for an exclusive one.
+    /// Locks a whole file. A network file system makes a record lock of it, and wants a writable
+    /// description for an exclusive one.
     fn lock_whole(&self, locks: &mut Locks, request: &LockRequest) -> io::Result<()> {
         let holder = request.holder();
         let held = locks.get_mut(&holder).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOLCK))?;
@@ -155,8 +156,8 @@ fn lock_records(locks: &mut Locks, holder: &Holder, range: libc::flock) -> io::R
     }
 }
 
-/// The process in this guest that holds a lock which was found, or 0. From its holder's own description an exclusive
-/// lock meets nothing there; several readers of the same bytes hide each other.
+/// Returns the process in this guest with a lock in the way, or 0. Tested from its holder's own
+/// description, an exclusive lock meets nothing there. Several readers of the same bytes hide each other.
 fn process_of(locks: &Locks, request: &LockRequest, found: libc::flock) -> u32 {
     let holds = |held: &Held| {
         let mut probe = libc::flock { l_type: libc::F_WRLCK as libc::c_short, l_pid: 0, ..found };
@@ -167,13 +168,13 @@ fn process_of(locks: &Locks, request: &LockRequest, found: libc::flock) -> u32 {
     others.map(|(_, held)| held).find(|held| holds(held)).map_or(0, |held| held.pid)
 }
 
-/// The range as the host's kernel takes it.
+/// The range in the form of the host's kernel.
 fn range(lock: &FileLock) -> io::Result<libc::flock> {
     let invalid = || io::Error::from_raw_os_error(libc::EINVAL);
     if ![READ, WRITE, UNLOCK].contains(&lock.lock_type) || lock.start > lock.end || lock.end > END {
         return Err(invalid());
     }
-    // To the end of the file, however far that comes to be.
+    // To the end of the file, even after it grows.
     let length = if lock.end == END { 0 } else { lock.end - lock.start + 1 };
     Ok(libc::flock {
         l_type: libc::c_short::try_from(lock.lock_type).map_err(|_| invalid())?,

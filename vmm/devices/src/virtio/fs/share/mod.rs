@@ -1,12 +1,14 @@
-//! The share: `fuse-backend-rs`'s pass-through file system over the root of the process, changed where that
-//! would do too much or too little for a guest that nobody trusts.
+//! The share: `fuse-backend-rs`'s pass-through file system over the root of the process. It is changed
+//! where the library does too much or too little for an untrusted guest.
 //!
-//! Unless [`Cache::Always`] says so, nothing is cached in the guest without asking: the host changes files too. The driver
-//! learns of mounts below, so that each file system keeps device and inode numbers of its own.
+//! Unless [`Cache::Always`] says so, nothing is cached in the guest without asking, because the host
+//! changes files too. The driver learns of mounts below: each file system keeps device and inode numbers of
+//! its own.
 //!
-//! `requests` is what the driver may ask, `reopen` gives a descriptor of a known file, `xattr` has extended
-//! attributes and access control lists, `lock` file locks, `identity` who a request acts as, `umask` the permissions of new files, `lend` the
-//! files that the VMM reads and writes itself, `init` what the share offers beside the library.
+//! `requests` has the driver's requests, `reopen` gives a descriptor of a known file, `xattr` has extended
+//! attributes and access control lists, `lock` file locks, `identity` the user of a request, `umask` the
+//! permissions of new files, `lend` the files for the VMM to read and write itself, and `init` offers
+//! beyond the library's.
 
 mod identity;
 pub(super) mod init;
@@ -32,11 +34,11 @@ use vmm_sys_util::eventfd::EventFd;
 
 use super::locks::{Locks, OWNERS_MAX};
 
-/// Capabilities that the driver may use beyond the oldest protocol, where it can.
+/// Capabilities for the driver beyond the oldest protocol. It uses those it has.
 ///
-/// With POSIX_ACL the guest's kernel, which decides who may do what, asks for a file's list and decides by it, and
-/// with DONT_MASK the umask is left to the host's file system, which knows whether a default list takes its place.
-/// Without HANDLE_KILLPRIV_V2 a guest's kernel would ask for `security.capability` before each write.
+/// With POSIX_ACL the guest's kernel asks for a file's list and decides by it. With DONT_MASK the umask is
+/// left to the host's file system, because it knows if a default list takes its place. Without
+/// HANDLE_KILLPRIV_V2 a guest's kernel would ask for `security.capability` before each write.
 const OPTIONS: [FsOptions; 14] = [
     FsOptions::ASYNC_DIO,
     FsOptions::ASYNC_READ,
@@ -54,24 +56,25 @@ const OPTIONS: [FsOptions; 14] = [
     FsOptions::SUBMOUNTS,
 ];
 
-/// The cache that the driver may have.
+/// The driver's cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
-    /// Nothing but what a program maps: each read and write is a request, and one without a look at the file's attributes.
+    /// Mapped pages only. Each read and write is a request, without a look at the file's attributes.
     None,
-    /// The content of a file, while its size and times are the same; names and attributes are asked for each time.
+    /// The content of a file, while its size and times are the same. Names and attributes are asked for
+    /// each time.
     Auto,
     /// The content of a file, and names and attributes for [`KNOWN_FOR`], as if nobody else changed them.
     Always,
 }
 
-/// How long names and attributes are known with [`Cache::Always`].
+/// Lifetime of names and attributes with [`Cache::Always`].
 const KNOWN_FOR: Duration = Duration::from_hours(24);
 
 /// A directory tree of the host, served to a guest.
 pub struct Share {
     files: PassthroughFs,
-    /// Lowest descriptor number that requests leave alone.
+    /// Lowest descriptor number not used by requests.
     descriptors_max: i32,
     /// To ask for the lowest free descriptor number.
     probe: EventFd,
@@ -86,9 +89,9 @@ impl std::fmt::Debug for Share {
 }
 
 impl Share {
-    /// Serves `root` as it is when a guest mounts it: the process may change its own root meanwhile.
-    /// `/proc/self/fd` must be there now, and need not be later. Files and directories that the guest
-    /// holds, open or known by name, take descriptors, whose numbers stay below `descriptors_max`.
+    /// Serves `root` as it is when a guest mounts it. The process may change its own root meanwhile.
+    /// `/proc/self/fd` must be there now, and need not be later. Files and directories held by the guest,
+    /// open or known by name, take descriptors. Their numbers stay below `descriptors_max`.
     pub fn open(root: &str, descriptors_max: i32, cache: Cache) -> io::Result<Share> {
         let (cache_policy, known_for) = match cache {
             Cache::None => (CachePolicy::Never, Duration::ZERO),
@@ -109,7 +112,7 @@ impl Share {
         Ok(Share { files, descriptors_max, probe, mounted, locks })
     }
 
-    /// Forgets all that the driver held, if it held anything.
+    /// Forgets everything held by the driver, if it held anything.
     pub(crate) fn forget_all(&self) {
         if self.mounted.swap(false, Ordering::SeqCst) {
             self.locks().clear();
@@ -117,7 +120,8 @@ impl Share {
         }
     }
 
-    /// Refuses what would take a descriptor that others need. The kernel gives the lowest free number.
+    /// Refuses a request if it would take a descriptor needed by others. The kernel gives the lowest free
+    /// number.
     fn room(&self) -> io::Result<()> {
         let lowest = self.probe.try_clone()?;
         if lowest.as_raw_fd() >= self.descriptors_max {

@@ -1,6 +1,7 @@
-//! A descriptor of a file that the driver knows by its number. The library keeps its own to itself, and lends one out
-//! in one request alone: SETUPMAPPING, which opens the file anew for a window of memory. The share has no such window
-//! and refuses that request of a driver; the library is asked here in its name.
+//! A descriptor of a file known to the driver by its number. The library keeps its own descriptors to
+//! itself. It lends one in one request alone, SETUPMAPPING, to open the file anew for a window of memory.
+//! The share has no such window and refuses this request of a driver. Here the library is asked in the
+//! driver's name.
 
 use std::fs::File;
 use std::io;
@@ -13,8 +14,8 @@ use fuse_backend_rs::transport::FsCacheReqHandler;
 use super::Share;
 
 impl Share {
-    /// Opens a file or directory anew: the description is the caller's alone. EBADF for what is neither, and for a
-    /// number that names nothing.
+    /// Opens a file or directory anew, with a description of the caller's alone. Returns EBADF for anything
+    /// else, and for an unknown number.
     pub(super) fn reopen(&self, ctx: &Context, inode: u64, writable: bool) -> io::Result<File> {
         self.room()?;
         let flags = if writable { SetupmappingFlags::WRITE } else { SetupmappingFlags::READ };
@@ -26,7 +27,7 @@ impl Share {
     }
 }
 
-/// Keeps what it is shown.
+/// Keeps a copy of the library's descriptor.
 #[derive(Default)]
 struct Borrower {
     file: Option<File>,

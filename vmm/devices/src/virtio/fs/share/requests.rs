@@ -1,4 +1,4 @@
-//! The requests of a driver to a share. Where nothing else is said, a call is passed on as it is.
+//! The requests of a driver to a share. Unless a comment says more, a call is passed on as it is.
 
 use std::ffi::CStr;
 use std::io;
@@ -222,7 +222,7 @@ impl FileSystem for Share {
         self.as_caller(ctx, || self.files.opendir(ctx, inode, flags))
     }
 
-    /// Names with the inode numbers that `stat` shows too; the library's own listing shows its numbers.
+    /// Lists names with the inode numbers of `stat`. The library's own listing shows its own numbers.
     fn readdir(
         &self,
         ctx: &Context,
@@ -237,7 +237,7 @@ impl FileSystem for Share {
         self.act_as(ctx)?;
         self.files.readdirplus(ctx, inode, handle, size, offset, &mut |name, entry| {
             let added = add_entry(name)?;
-            // What did not fit is let go of by the library.
+            // The library itself forgets an entry that did not fit.
             if added > 0 {
                 self.files.forget(ctx, entry.inode, 1);
             }
@@ -265,7 +265,7 @@ impl FileSystem for Share {
         self.find_lock(&LockRequest { context: *ctx, inode, handle, owner, lock, flags })
     }
 
-    /// Does not wait. A request that may is not passed to this (`fs::worker`).
+    /// Does not wait. `fs::worker` keeps waiting requests and does not pass them on here.
     fn setlk(
         &self,
         ctx: &Context,

@@ -1,9 +1,10 @@
-//! Extended attributes (xattr(7)): those of users and POSIX access control lists (acl(5)) are the host file's own. All
-//! others are not there for a guest: `security.*` are labels and file capabilities that the host's kernel acts on, and
-//! `trusted.*` is the word of the host's root, so that neither may come from a guest, and neither is a guest's to read.
+//! Extended attributes (xattr(7)). Those of users and POSIX access control lists (acl(5)) are the host
+//! file's own. All others do not exist for a guest. `security.*` are labels and file capabilities, and the
+//! host's kernel acts on them. `trusted.*` is the word of the host's root. A guest may neither set nor read
+//! either.
 //!
-//! The guest's kernel has checked who asks. EOPNOTSUPP is the answer of a file system that lacks a kind of attribute:
-//! programs that copy files go on without it.
+//! The guest's kernel has checked the caller. EOPNOTSUPP is the answer of a file system without a kind of
+//! attribute: programs copying files go on without it.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -20,9 +21,9 @@ const VALUE_BYTES_MAX: usize = 64 << 10;
 const LIST_BYTES_MAX: usize = 64 << 10;
 
 const USER: &[u8] = b"user.";
-/// The list that says who may do what with a file.
+/// The access control list of a file.
 const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The list that new files of a directory begin with.
+/// The first list of new files in a directory.
 const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 impl Share {
@@ -63,7 +64,8 @@ impl Share {
             Ok(GetxattrReply::Value(value))
         });
         read.map_err(|error| match error.raw_os_error() {
-            // A kernel that asks who may open a file takes this for no list, and any other error for its answer.
+            // A kernel takes this for no list when it checks an open, and takes any other error for its
+            // answer.
             Some(libc::EOPNOTSUPP) if is_list(name) => io::Error::from_raw_os_error(libc::ENODATA),
             _ => error,
         })
@@ -90,8 +92,8 @@ impl Share {
         Ok(fremovexattr(&file, name)?)
     }
 
-    /// The file or directory; EOPNOTSUPP for anything else that the number names. Links, pipes and sockets have no
-    /// attributes of users, and are not opened on the host.
+    /// Returns the file or directory, or EOPNOTSUPP for anything else with this number. Links, pipes and
+    /// sockets have no attributes of users, and are not opened on the host.
     fn attributed(&self, ctx: &Context, inode: u64) -> io::Result<File> {
         self.reopen(ctx, inode, false).map_err(|error| {
             let known = self.files.getattr(ctx, inode, None).is_ok();
@@ -103,7 +105,7 @@ impl Share {
     }
 }
 
-/// The names in a file's list that a guest may ask for, each with a NUL.
+/// The attributes of a file that a guest may ask for, each with a NUL.
 fn names(file: &File) -> io::Result<Vec<u8>> {
     let mut all = vec![0u8; LIST_BYTES_MAX];
     let length = flistxattr(file, &mut all[..])?;
@@ -117,7 +119,7 @@ fn names(file: &File) -> io::Result<Vec<u8>> {
     Ok(kept)
 }
 
-/// Refuses attributes that are not a guest's.
+/// Refuses attributes not meant for guests.
 fn check(name: &CStr) -> io::Result<()> {
     if is_guests(name.to_bytes()) { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)) }
 }
@@ -130,9 +132,9 @@ fn is_list(name: &CStr) -> bool {
     [ACCESS, DEFAULT].contains(&name.to_bytes())
 }
 
-/// Takes the set-group-id bit from a file whose group is not the caller's, as Linux does when a list is set
-/// (posix_acl_update_mode); the share has the capability that would keep it. The caller's further groups are
-/// not known here: a member of the group by one of these loses the bit, too.
+/// Takes the set-group-id bit from a file with a group other than the caller's. Linux does it when a list
+/// is set (posix_acl_update_mode), but the share's capability would keep the bit. The caller's further
+/// groups are not known here: a member of the group by one of these loses the bit, too.
 fn drop_foreign_setgid(ctx: &Context, file: &File) -> io::Result<()> {
     let found = file.metadata()?;
     if ctx.uid == 0 || ctx.gid == found.gid() || found.mode() & libc::S_ISGID == 0 {
