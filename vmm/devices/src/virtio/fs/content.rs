@@ -1,4 +1,5 @@
-//! The content of files: read and written by the VMM where it holds the file, and in pieces by the share where it does not.
+//! The content of files. The VMM reads and writes the files it holds. The share serves the others in
+//! pieces.
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -48,7 +49,7 @@ impl Desk {
         place.read_some_at(opened.file().as_fd(), asked.offset)
     }
 
-    /// Reads by the share, up to the end of the file.
+    /// Reads through the share, up to the end of the file.
     fn read_there(&mut self, header: &InHeader, asked: ReadIn, chain: &Chain) -> io::Result<usize> {
         let mut done = 0;
         while done < asked.size as usize {
@@ -61,7 +62,7 @@ impl Desk {
                 Some(Some(Ok(data))) if data.len() <= size => data,
                 Some(Some(Err(error))) if done == 0 => return Err(error),
                 Some(Some(Err(_))) => break,
-                // The request makes sense, so that its answer does not.
+                // The request makes sense, and so its answer does not.
                 _ => return Err(self.channel.garbled()),
             };
             let placed = chain.writable.write_at((ANSWER_HEAD_BYTES + done) as u64, data);
@@ -97,8 +98,9 @@ impl Desk {
         }
     }
 
-    /// Writes, but for what the VMM may not: bits that let a program run as the file's owner or group stay where the driver does not ask to
-    /// take them away, and the VMM's write would. None then.
+    /// Writes to a file held by the VMM. Returns `None` if the share has to write instead: the file has
+    /// bits to run a program as its owner or group, and the driver does not ask to take them away. The
+    /// VMM's write would.
     fn write_here(&mut self, opened: &Opened, asked: &WriteIn, chain: &Chain) -> io::Result<Option<usize>> {
         if !opened.may_be_written() {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -112,7 +114,7 @@ impl Desk {
         data.write_some_at(opened.file().as_fd(), asked.offset, opened.write_flags()).map(Some)
     }
 
-    /// Writes by the share.
+    /// Writes through the share.
     fn write_there(&mut self, header: &InHeader, asked: WriteIn, chain: &mut Chain) -> io::Result<usize> {
         let mut done = 0;
         loop {
@@ -140,8 +142,9 @@ impl Desk {
         }
     }
 
-    /// Closes a copy of the file's descriptor, as a program of the node would: some file systems write then, and say whether they could.
-    /// None where that is the share's to do, which has the locks that end with it.
+    /// Closes a copy of the file's descriptor, as a program of the node would. Some file systems write
+    /// then, and report if they could. Returns `None` if the share has to do it, because locks end with the
+    /// close.
     pub(super) fn flush(&mut self, header: &InHeader) -> Option<io::Result<()>> {
         let files = self.channel.link().opened();
         let asked: FlushIn = self.body()?;
@@ -150,7 +153,7 @@ impl Desk {
         Some(copied.and_then(|copy| nix::unistd::close(copy).map_err(io::Error::from)))
     }
 
-    /// Has the file's content on its disk. None where the VMM does not hold it.
+    /// Writes the file's content to its disk. Returns `None` if the VMM does not hold the file.
     pub(super) fn sync(&mut self, header: &InHeader) -> Option<io::Result<()>> {
         let asked: FsyncIn = self.body()?;
         let opened = self.channel.link().opened().find(asked.fh, header.nodeid)?;
@@ -158,7 +161,7 @@ impl Desk {
         Some(if data_only { opened.file().sync_data() } else { opened.file().sync_all() })
     }
 
-    /// Begins a message of the VMM's own, of a header and `body`, with so many bytes behind the header in all.
+    /// Begins a message of the VMM's own with a header and `body`. `bytes` is the length behind the header.
     fn compose<T: ByteValued>(&mut self, header: &InHeader, body: &T, bytes: usize) {
         let header = InHeader { len: (size_of::<InHeader>() + bytes) as u32, ..*header };
         self.message.clear();
@@ -167,7 +170,7 @@ impl Desk {
     }
 }
 
-/// What follows the header of an answer, or its error. None where it is no answer to the request.
+/// Returns the data behind an answer's header, or its error. `None` if it does not answer the request.
 fn data<'a>(message: &'a [u8], request: &InHeader) -> Option<io::Result<&'a [u8]>> {
     let header = super::request::checked(message, request)?;
     let data = &message[ANSWER_HEAD_BYTES..];

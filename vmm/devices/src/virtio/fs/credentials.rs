@@ -1,10 +1,10 @@
-//! Users of single threads. The C library changes the user of all threads of a process at once; these change the calling thread alone,
-//! and so the process while there is no other.
+//! Users of single threads. The C library changes the user of all threads of a process at once. These
+//! functions change the calling thread alone, and so the process while it has no other.
 
 use std::io;
 
-/// Makes the calling thread, and those that it starts, an unprivileged user. The kernel takes all
-/// capabilities from a thread that leaves root.
+/// Makes the calling thread and all threads started by it an unprivileged user. The kernel takes all
+/// capabilities from a thread when it leaves root.
 pub fn leave_root(user: u32, group: u32) -> io::Result<()> {
     leave_groups()?;
     // SAFETY: a system call with numbers alone; it touches no memory.
@@ -13,9 +13,9 @@ pub fn leave_root(user: u32, group: u32) -> io::Result<()> {
     check(unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) })
 }
 
-/// Lets the calling thread keep its capabilities while it is another user for a moment: files that it
-/// makes are that user's, and whether the user may make them is the guest kernel's to say, which knows the
-/// user's other groups too. Needs CAP_SETPCAP; cannot be taken back.
+/// Lets the calling thread keep its capabilities while it is another user for a moment. New files belong to
+/// this user. The guest's kernel decides if the user may make them, because it knows the user's other
+/// groups too. Needs CAP_SETPCAP. It cannot be taken back.
 pub fn keep_capabilities_as_other_users() -> io::Result<()> {
     leave_groups()?;
     let bits = libc::SECBIT_NO_SETUID_FIXUP | libc::SECBIT_NO_SETUID_FIXUP_LOCKED;
@@ -27,7 +27,7 @@ fn leave_groups() -> io::Result<()> {
     set_groups(&[])
 }
 
-/// Gives the calling thread these supplementary groups, and no others. Needs CAP_SETGID, or that it has them.
+/// Gives the calling thread these supplementary groups, and no others. Needs CAP_SETGID.
 pub(super) fn set_groups(groups: &[u32]) -> io::Result<()> {
     // SAFETY: the kernel reads as many groups as there are.
     check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) })

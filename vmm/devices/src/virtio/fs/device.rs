@@ -21,12 +21,12 @@ pub struct Fs {
     link: ShareLink,
     faults: Faults,
     session: Option<Worker<Vec<Queue>>>,
-    /// The queues were taken away by a pause, so that the next session goes on with what is open.
+    /// A pause took the queues away. The next session goes on with the open files.
     paused: bool,
 }
 
 impl Fs {
-    /// The share at the other end of `link`, for drivers that mount `tag`.
+    /// The share at the other end of `link`. Drivers mount it as `tag`.
     pub fn new(tag: &str, link: ShareLink) -> Result<Fs, DeviceError> {
         if tag.is_empty() || tag.len() > TAG_BYTES_MAX || tag.bytes().any(|byte| byte == 0) {
             let message = format!("a tag has 1 to {TAG_BYTES_MAX} bytes, none of them zero; this is {tag:?}");
@@ -66,7 +66,7 @@ impl VirtioDevice for Fs {
         1 << VIRTIO_F_VERSION_1 | 1 << VIRTIO_RING_F_EVENT_IDX | 1 << VIRTIO_RING_F_INDIRECT_DESC
     }
 
-    /// Linux splits requests so that each fits into the ring: 256 entries are just under 1 MiB of pages.
+    /// Linux splits requests to fit into the ring: 256 entries are just under 1 MiB of pages.
     fn queue_sizes(&self) -> &[u16] {
         &[64, 256]
     }
@@ -80,7 +80,7 @@ impl VirtioDevice for Fs {
     }
 
     fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
-        // One after the other: what is open is of one session.
+        // One after the other: open files are of one session.
         self.session = None;
         let worker = self.back_end(activation)?;
         let afresh = !std::mem::take(&mut self.paused);
@@ -112,7 +112,8 @@ impl VirtioDevice for Fs {
         serde_json::json!(FsSnapshot { tag: self.tag.clone(), mounted: self.link.mounted() })
     }
 
-    /// A driver that had it mounted holds numbers of files that only the old process knew.
+    /// Refuses a share mounted in the saved VM: its driver holds numbers of files known only to the old
+    /// process.
     fn restore(&mut self, state: &serde_json::Value) -> Result<(), DeviceError> {
         front::check_state(DEVICE, state, &FsSnapshot { tag: self.tag.clone(), mounted: false })
     }

@@ -1,6 +1,6 @@
-//! Files that the share has opened for the driver and handed over: the VMM reads and writes them itself, between the page cache and the
-//! guest's memory. Each has a description that is the VMM's alone, and is a regular file; directories stay with the share, since from one
-//! of them a way may lead further.
+//! Files opened by the share for the driver and handed over. The VMM reads and writes them itself, between
+//! the page cache and the guest's memory. Each is a regular file, with a description of the VMM's alone.
+//! Directories stay with the share, since a way may lead further from one of them.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fcntl_setfl, fstat, statx};
 
-/// Files that the VMM holds for a guest. Those that are opened beyond are read and written by the share.
+/// Most files held by the VMM for a guest. The share reads and writes files opened beyond.
 pub const OPENED_MAX: usize = 16_384;
 
-/// What a program may change of an open file (fcntl(2), F_SETFL), and each request repeats.
+/// Flags of an open file that a program may change (fcntl(2), F_SETFL). Each request repeats them.
 const CHANGEABLE: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::NONBLOCK);
 
-/// Permission bits that a write takes away, where its request does not ask to keep them.
+/// Permission bits taken away by a write of a process without CAP_FSETID.
 const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 
 /// An open file of the driver's.
@@ -27,11 +27,11 @@ pub(super) struct Opened {
     inode: u64,
     /// As it was opened.
     flags: OFlags,
-    /// What of [`CHANGEABLE`] holds now.
+    /// The present flags of [`CHANGEABLE`].
     changed: AtomicU32,
 }
 
-/// All of them, by the driver's numbers.
+/// All open files, by the driver's numbers.
 #[derive(Debug, Default)]
 pub(in crate::virtio::fs) struct OpenedFiles {
     files: Mutex<HashMap<u64, Arc<Opened>>>,
@@ -40,7 +40,8 @@ pub(in crate::virtio::fs) struct OpenedFiles {
 }
 
 impl Opened {
-    /// The file that came with the answer to a request to open `inode` with these flags. None where it is not what was asked for.
+    /// A file that came with the answer to an open of `inode` with these flags. Returns `None` if it is not
+    /// a regular file.
     pub(super) fn new(file: OwnedFd, inode: u64, flags: u32) -> Option<Opened> {
         let found = fstat(&file).ok()?;
         if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
@@ -63,8 +64,8 @@ impl Opened {
         self.flags & OFlags::ACCMODE != OFlags::RDONLY
     }
 
-    /// How a write is to be carried out, so that it is on the disk when it is answered, where the file was opened for that: flags of
-    /// pwritev2(2).
+    /// Flags of pwritev2(2) for a write. They put it on the disk before it is answered, if the file was
+    /// opened for that.
     pub(super) fn write_flags(&self) -> i32 {
         if self.flags.contains(OFlags::SYNC) {
             libc::RWF_SYNC
@@ -75,7 +76,7 @@ impl Opened {
         }
     }
 
-    /// Follows what the program has changed by the time of a request.
+    /// Applies changes by the program, as a request repeats them.
     pub(super) fn follow(&self, flags: u32) -> io::Result<()> {
         let wanted = OFlags::from_bits_retain(flags) & CHANGEABLE;
         if wanted.bits() != self.changed.load(Ordering::Relaxed) {
@@ -85,7 +86,8 @@ impl Opened {
         Ok(())
     }
 
-    /// Whether the file has permission bits that a write by the VMM, which has no capability to keep them, would take away.
+    /// Returns true if a write by the VMM would take away permission bits. It has no capability to keep
+    /// them.
     pub(super) fn has_set_id(&self) -> io::Result<bool> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let found = statx(self.file.as_fd(), c"", flags, StatxFlags::MODE)?;
@@ -94,7 +96,7 @@ impl Opened {
 }
 
 impl OpenedFiles {
-    /// Whether one more may be added. Threads that ask at once may all add theirs.
+    /// Returns true if one more may be added. Threads asking at once may all add theirs.
     pub(super) fn has_room(&self) -> bool {
         self.files().len() < OPENED_MAX
     }
@@ -103,17 +105,17 @@ impl OpenedFiles {
         self.files().insert(handle, Arc::new(opened));
     }
 
-    /// The file that the driver knows by this number, and as an opening of this inode.
+    /// Returns the driver's file with this number, if it is an opening of this inode.
     pub(super) fn find(&self, handle: u64, inode: u64) -> Option<Arc<Opened>> {
         self.files().get(&handle).filter(|opened| opened.inode == inode).cloned()
     }
 
-    /// Closes a file that the driver has released. Returns whether it was one.
+    /// Closes a file released by the driver. Returns true if it was held here.
     pub(super) fn remove(&self, handle: u64, inode: u64) -> bool {
         let mut files = self.files();
         let removed = files.get(&handle).is_some_and(|opened| opened.inode == inode);
         let closed = if removed { files.remove(&handle) } else { None };
-        // A file of another node may take its time to close.
+        // A file of another node may take time to close.
         drop(files);
         closed.is_some()
     }

@@ -1,9 +1,9 @@
-//! One request of the driver: done with a file that the VMM holds, or passed on to the share.
+//! One request of the driver: done with a file held by the VMM, or passed on to the share.
 //!
-//! | request | by whom |
+//! | request | by |
 //! |---|---|
-//! | READ, WRITE, FLUSH, FSYNC of a file that was handed over | the VMM (`content`) |
-//! | RELEASE of such a file, FORGET | the share, which is not waited for |
+//! | READ, WRITE, FLUSH, FSYNC of a file handed over | the VMM (`content`) |
+//! | RELEASE of such a file, FORGET | the share, without waiting for it |
 //! | all else | the share |
 
 use std::io;
@@ -22,19 +22,19 @@ use crate::virtio::iovec::Iovecs;
 /// Bytes of an answer's header.
 pub(super) const ANSWER_HEAD_BYTES: usize = size_of::<OutHeader>();
 
-/// What a thread keeps between requests.
+/// State of a thread between requests.
 pub(super) struct Desk {
     pub(super) channel: Channel,
     pub(super) iovecs: Iovecs,
-    /// The message that is passed on.
+    /// The message to pass on.
     pub(super) message: Vec<u8>,
 }
 
-/// A request that was carried out.
+/// The result of a request.
 pub(super) struct Done {
-    /// Bytes written to guest memory; None where the request made no sense, or its answer had no place.
+    /// Bytes written to guest memory. `None` if the request made no sense, or its answer had no place.
     pub(super) written: Option<u32>,
-    /// A lock was given up meanwhile.
+    /// A lock was released meanwhile.
     pub(super) freed: bool,
 }
 
@@ -51,7 +51,7 @@ impl Desk {
         Desk { channel, iovecs: Iovecs::default(), message: Vec::new() }
     }
 
-    /// Carries out a request of which the header was taken.
+    /// Carries out a request after its header was taken.
     pub(super) fn carry_out(&mut self, header: &InHeader, chain: &mut Chain) -> Done {
         match header.opcode {
             read if read == Opcode::Read as u32 => Done::of(self.read(header, chain)),
@@ -109,7 +109,7 @@ impl Desk {
             }
             Ok(Answer { message: Some(message), file, freed }) => (message, file, freed),
         };
-        // What a driver is not answered has no header.
+        // A request without an answer has no header in it.
         if message.is_empty() {
             self.note_end(header);
             return Done { written: Some(0), freed };
@@ -131,14 +131,15 @@ impl Desk {
         Done { written, freed }
     }
 
-    /// Notes the end of what the driver held.
+    /// Notes the end of a mount: the driver holds nothing any more.
     fn note_end(&self, header: &InHeader) {
         if header.opcode == Opcode::Destroy as u32 {
             self.channel.link().note_unmounted();
         }
     }
 
-    /// Takes the rest of a request out of its chain, and puts it behind the header. None where it is longer than any but a write is.
+    /// Takes the rest of a request out of its chain, and puts it behind the header. Returns `None` if it is
+    /// longer than any request except a write.
     pub(super) fn take_message(&mut self, header: &InHeader, chain: &mut Chain) -> Option<()> {
         let rest = usize::try_from(chain.readable.bytes()).ok()?;
         if rest > REQUEST_BYTES_MAX - size_of::<InHeader>() {
@@ -150,12 +151,12 @@ impl Desk {
         chain.readable.take_front(&mut self.message[size_of::<InHeader>()..])
     }
 
-    /// What follows the header of the message.
+    /// The message's body, behind its header.
     pub(super) fn body<T: ByteValued + Default>(&self) -> Option<T> {
         object(&self.message, size_of::<InHeader>())
     }
 
-    /// Asks for no longer listing than the share gives: the driver asks again for the rest.
+    /// Limits a listing to the share's longest. The driver asks again for the rest.
     fn bound_listing(&mut self) {
         let Some(mut asked) = self.body::<ReadIn>() else { return };
         asked.size = asked.size.min(DATA_BYTES_MAX as u32);
@@ -163,9 +164,10 @@ impl Desk {
     }
 }
 
-/// Takes the header of a request. None where there is none, or there is more than any request or answer has.
+/// Takes the header of a request. Returns `None` if there is none, or if the chain is longer than any
+/// request or answer.
 pub(super) fn take_header(chain: &mut Chain) -> Option<InHeader> {
-    // Buffers that overlap may add up to more than there is memory.
+    // Overlapping buffers may add up to more than all memory.
     let most = MESSAGE_BYTES_MAX as u64;
     if chain.readable.bytes() > most || chain.writable.bytes() > most {
         return None;
@@ -175,14 +177,14 @@ pub(super) fn take_header(chain: &mut Chain) -> Option<InHeader> {
     Some(header)
 }
 
-/// The answer's header, where the answer is one to the request.
+/// Returns the answer's header if it answers this request.
 pub(super) fn checked(message: &[u8], request: &InHeader) -> Option<OutHeader> {
     let header: OutHeader = object(message, 0)?;
     let whole = header.len as usize == message.len() && header.unique == request.unique;
     (whole && (-4095..=0).contains(&header.error)).then_some(header)
 }
 
-/// The file that was opened, by the driver's number.
+/// Returns the opened file and the driver's number for it.
 fn opened(
     request: &[u8],
     message: &[u8],
@@ -201,7 +203,7 @@ fn opened(
     Opened::new(file, inode, flags).map(|opened| (handle, opened))
 }
 
-/// Answers a request by no more than a header. Returns the bytes written; None where there is no place for it.
+/// Answers a request with a header alone. Returns the bytes written, or `None` if there is no place for it.
 pub(super) fn answer(chain: &Chain, request: &InHeader, result: io::Result<()>) -> Option<u32> {
     let header = answer_header(request.unique, ANSWER_HEAD_BYTES, result);
     chain.writable.write_at(0, header.as_slice()).map(|()| header.len)

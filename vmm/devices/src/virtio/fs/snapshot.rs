@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FsSnapshot {
-    /// The name that the driver mounts it by.
+    /// The driver's name for the mount.
     pub tag: String,
-    /// The driver had it mounted, and holds numbers of files then that mean nothing to another process.
+    /// The driver had it mounted. It holds numbers of files then, without a meaning to another process.
     pub mounted: bool,
 }

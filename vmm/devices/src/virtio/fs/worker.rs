@@ -1,17 +1,18 @@
-//! The device's back end: takes FUSE requests off the queues and has them answered, several at once. A request that
-//! waits for a lock keeps its chain while others are served.
+//! The device's back end. It takes FUSE requests off the queues and has them answered, several at once. A
+//! request waiting for a lock keeps its chain while others are served.
 //!
-//! Each thread takes a request, has another thread see to what comes next, and carries its own out:
+//! Each thread takes a request, leaves the next one to another thread, and carries its own out:
 //!
 //! ```text
 //!   waits for an event ──a queue's──► takes a request ──► carries it out ──► answers
 //!        ▲       ▲                      │ none left          (no lock held)    │
 //!        │       └──────────────────────┘◄─────────────────────────────────────┘
-//!        └── started by the one that takes a request while nobody waits, up to THREADS_MAX; ends when it had nothing to do for LINGER
+//!        └── started when a request is taken and no thread waits, up to THREADS_MAX; ends after LINGER idle
 //! ```
 //!
-//! Events are edge-triggered: each of them wakes one of the threads that wait. The driver need not notify between an answer
-//! and the look for the next request. The answers come in any order, as a driver has to expect.
+//! Events are edge-triggered: each of them wakes one of the waiting threads. The driver need not notify
+//! between an answer and the look for the next request. The answers come in any order, as a driver has to
+//! expect.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,17 +34,17 @@ use crate::virtio::crew::{Crew, LINGER};
 use crate::virtio::ring::{Faults, Ring, Taken};
 use crate::virtio::worker::{Stop, Wakeups, Woken};
 
-/// Threads that serve one share, and so requests that a file system of the host may keep waiting before all wait.
+/// Most threads for one share. If so many requests are stuck in file systems of the host, all others wait.
 pub(super) const THREADS_MAX: usize = 16;
 
-/// Requests that a thread takes before it looks whether there is other work.
+/// Requests taken by a thread before it looks for other work.
 const BATCH: usize = 16;
 
-/// Queues: what must not wait (FORGET, INTERRUPT), and requests.
+/// Queues: urgent messages (FORGET, INTERRUPT), and requests.
 pub(super) const QUEUES: usize = 2;
-/// The queue of requests, and so of those that wait for locks.
+/// The queue of requests, including those waiting for locks.
 const REQUESTS: usize = 1;
-/// Sources of wake-ups beside the queues: waits that are to end, and those that are to be tried again.
+/// Sources of wake-ups beside the queues: waits to end, and waits to try again.
 const INTERRUPTS: u8 = QUEUES as u8;
 const WAITS: u8 = INTERRUPTS + 1;
 
@@ -65,7 +66,7 @@ struct Queues {
     crew: Crew,
 }
 
-/// The threads of one session, and what they have in common.
+/// Shared state of the threads of one session.
 struct Session<'a> {
     worker: &'a FsWorker,
     link: &'a ShareLink,
@@ -87,8 +88,9 @@ impl FsWorker {
         }
     }
 
-    /// Serves until `stop` is readable, then gives the queues back. Requests that wait by then stay with the link, as what is open: the
-    /// driver has their chains in the queue. A driver that begins `afresh` holds nothing.
+    /// Serves until `stop` is readable, then gives the queues back. Waiting requests and open files stay
+    /// with the link, because the driver has the requests' chains in the queue. A driver that begins
+    /// `afresh` holds nothing.
     pub(super) fn run(self, link: &ShareLink, afresh: bool, stop: Stop) -> Vec<Queue> {
         let mut desk = Desk::new(Channel::open(link));
         if afresh {
@@ -111,10 +113,10 @@ impl FsWorker {
         let wakeups = Wakeups::new(stop)?;
         for (event, number) in self.events.iter().zip(0..) {
             wakeups.add(event, number, true)?;
-            // A share that goes on after a pause may have requests that nobody notifies of again.
+            // After a pause there may be requests without a new notification.
             event.write(1)?;
         }
-        // Processes that were named before are none of this session.
+        // Processes named before are none of this session.
         link.interrupts().take();
         wakeups.add(link.interrupts(), INTERRUPTS, true)?;
         wakeups.add(link.waiting(), WAITS, true)?;
@@ -125,7 +127,8 @@ impl FsWorker {
         self.queues.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a chain back to the driver. Without bytes written, the request made no sense or its answer had no place.
+    /// Gives a chain back to the driver. Without bytes written, the request made no sense or its answer had
+    /// no place.
     fn complete(&self, queues: &mut Queues, index: usize, taken: Taken, written: Option<u32>) {
         // A chain with a fault was counted when it was taken.
         if written.is_none() && taken.fault.is_none() {
@@ -211,7 +214,8 @@ impl Session<'_> {
             match outcome {
                 None => self.worker.complete(&mut queues, index, taken, None),
                 Some(Outcome::Answered(written)) => {
-                    // The guest may run before this thread goes on, which looks for what is next in any case.
+                    // The guest may run before this thread goes on, and the thread looks for the next
+                    // request in any case.
                     queues.rings[index].mute();
                     self.worker.complete(&mut queues, index, taken, written);
                 }
@@ -223,7 +227,7 @@ impl Session<'_> {
         self.wake(index);
     }
 
-    /// Has another thread see to what comes while this one carries out a request.
+    /// Leaves the next requests to another thread while this one carries one out.
     fn hand_over<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, queues: &mut Queues, index: usize) {
         if queues.crew.is_short() {
             queues.crew.add();
@@ -247,10 +251,10 @@ impl Session<'_> {
         let _ = self.worker.events[index].write(1);
     }
 
-    /// Carries out a request that was taken.
+    /// Carries out a taken request.
     fn carry_out(&self, desk: &mut Desk, chain: &mut Chain, taken: Taken, index: usize) -> Outcome {
         let Some(header) = take_header(chain) else { return Outcome::Answered(None) };
-        // Only the queue of requests has a ring that waits are answered to.
+        // Waits are answered on the ring of requests only.
         if header.opcode == Opcode::Setlkw as u32 && index == REQUESTS {
             return self.lock(desk, &header, chain, taken);
         }
@@ -285,7 +289,7 @@ impl Session<'_> {
         Outcome::AnsweredOrWaits
     }
 
-    /// Tries again for what waits, if it is time or something was given up here.
+    /// Tries waiting requests again, if it is time or a lock was released here.
     fn look(&self, desk: &mut Desk, freed: bool) {
         self.link.waiting().look(Instant::now(), freed, |wait| {
             match desk.channel.lock(&wait.message, true) {
@@ -299,10 +303,10 @@ impl Session<'_> {
     }
 }
 
-/// The outcome of a request that was taken.
+/// The outcome of a taken request.
 enum Outcome {
-    /// Bytes written to guest memory; `None` where the request made no sense, or no answer could be placed.
+    /// Bytes written to guest memory. `None` if the request made no sense, or no answer could be placed.
     Answered(Option<u32>),
-    /// A request for a lock, whose chain is given back already or is with those that wait.
+    /// A request for a lock. Its chain is given back already, or waits with others.
     AnsweredOrWaits,
 }

@@ -14,7 +14,7 @@ use crate::virtio::fs::worker::THREADS_MAX;
 use crate::virtio::testing::{Driver, Line, WRITE, activation, no_starts};
 use crate::virtio::{Interrupt, VirtioDevice as _};
 
-/// Where requests that the host keeps waiting have their messages and the places of their answers, apart from all others.
+/// Place of the messages and answers of requests kept waiting by the host, apart from all others.
 const HELD: u64 = 0x10_0000;
 const HELD_BYTES: u64 = 0x1000;
 

@@ -82,8 +82,8 @@ impl Guest {
         -(le32(&header, 4) as i32)
     }
 
-    /// Ends the waits of processes, named again until an answer has come, as the daemon does: one that a thread has just
-    /// taken is missed. Gives the answer's error number.
+    /// Ends the waits of processes. They are named again until an answer has come, as the daemon does, because a
+    /// request just taken by a thread is missed. Returns the answer's error number.
     fn interrupted(&mut self, reply: u64, pids: &[u32]) -> i32 {
         while self.drivers[1].take_used().is_empty() {
             self.device.link().interrupt_lock_waits(pids);
