@@ -2,12 +2,11 @@
 
 use std::io;
 
-/// Has all descriptors but the standard ones closed in programs that the process executes, whoever opened
+/// Closes all descriptors but the standard ones in programs executed by the process, no matter who opened
 /// them.
 ///
 /// # Errors
-/// The kernel is older than Linux 5.11. Descriptors that this program has opened are closed then all the
-/// same.
+/// The kernel is older than Linux 5.11. Descriptors opened by this program are closed then all the same.
 pub fn close_on_exec() -> io::Result<()> {
     const FIRST: libc::c_uint = 3;
     // SAFETY: the call closes nothing here, and touches no memory.

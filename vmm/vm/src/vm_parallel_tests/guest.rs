@@ -1,6 +1,6 @@
-//! The guest: one small program for all vCPUs, which does what a script in guest memory says, again and
-//! again. A script is a list of operations, each with a place and a value, so that a test can have a vCPU
-//! do anything without writing machine code for it.
+//! The guest: one small program for all vCPUs. It carries out a script in guest memory, again and again. A
+//! script is a list of operations, each with a place and a value. A test can thereby have a vCPU do
+//! anything without machine code for it.
 //!
 //! ```text
 //!          code │ states of vCPUs │ page tables │ scripts │ orderly rings and buffers │ rings │ buffers
@@ -14,7 +14,7 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 use super::{CODE, GuestMemory, RawVm, VmError, registers, set_registers};
 use crate::layout::{PAGE_TABLES, SLOTS};
 
-/// States of vCPUs: where the script is, rounds through it, answers that were wrong, and the first of them.
+/// States of vCPUs: place in the script, rounds through it, wrong answers, and the last of them.
 const STATES: u64 = 0x2000;
 const STATE_BYTES: u64 = 64;
 
@@ -30,7 +30,7 @@ global_asm!(
     ".global podvisor_parallel_guest",
     ".global podvisor_parallel_guest_end",
     "podvisor_parallel_guest:",
-    // rdi: this vCPU's state. r15: what random words are made of.
+    // rdi: this vCPU's state. r15: seed of random words.
     "20: mov rsi, [rdi]",
     "21: mov rax, [rsi]",
     "mov rbx, [rsi + 8]",
@@ -74,7 +74,7 @@ global_asm!(
     "cmp ax, word ptr [rbx]",
     "jne 35b",
     "jmp 21b",
-    // Counts where 64 bits are others than expected.
+    // Counts 64 bits other than expected.
     "36: mov rax, [rbx]",
     "cmp rax, rcx",
     "je 21b",
@@ -82,7 +82,7 @@ global_asm!(
     "mov [rdi + 24], rbx",
     "mov [rdi + 32], rax",
     "jmp 21b",
-    // A random word at a place: 16 bits, of which rcx is the mask.
+    // A random word at a place: 16 bits, masked by rcx.
     "37: mov rax, r15",
     "shl rax, 13",
     "xor r15, rax",
@@ -118,7 +118,7 @@ pub(super) enum Operation {
     Store64(u64, u64),
     /// Waits until the 16 bits at both places are the same.
     Wait(u64, u64),
-    /// Counts an answer that is wrong.
+    /// Counts a wrong answer.
     Expect64(u64, u64),
     /// Writes 16 random bits, as far as the mask has them.
     Mix16(u64, u16),
@@ -138,18 +138,18 @@ impl Operation {
     }
 }
 
-/// What a vCPU has done.
+/// Work of a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Done {
     /// Rounds through its script.
     pub(super) rounds: u64,
-    /// Answers that were wrong, the last one's place, and what was there.
+    /// Wrong answers, the last one's place, and the value there.
     pub(super) wrong: [u64; 3],
 }
 
 fn code() -> &'static [u8] {
     let (begin, end) = (&raw const podvisor_parallel_guest, &raw const podvisor_parallel_guest_end);
-    // SAFETY: both lie in one section of this program, the second behind the first, and what is between
+    // SAFETY: both lie in one section of this program, the second behind the first. The part between them
     // never changes.
     unsafe { std::slice::from_raw_parts(begin, end.addr() - begin.addr()) }
 }
@@ -182,7 +182,7 @@ fn map_slots(memory: &GuestMemoryMmap) {
     memory.write_obj(SLOTS | 0x83, GuestAddress(directory + 8 * page)).unwrap();
 }
 
-/// Gives a vCPU another script, which it takes up at its next operation. It must not be in the guest.
+/// Gives a vCPU another script, for its next operation. The vCPU must not be in the guest.
 pub(super) fn write_script(memory: &GuestMemoryMmap, vcpu: u64, script: &[Operation]) {
     assert!((script.len() + 1) * OPERATION_BYTES <= SCRIPT_BYTES as usize);
     let operations = script.iter().map(|operation| operation.words()).chain([[0; 3]]);
@@ -190,7 +190,7 @@ pub(super) fn write_script(memory: &GuestMemoryMmap, vcpu: u64, script: &[Operat
     memory.write_slice(&bytes, GuestAddress(SCRIPTS + vcpu * SCRIPT_BYTES)).unwrap();
 }
 
-/// What a vCPU has done so far.
+/// Work of a vCPU so far.
 pub(super) fn done(memory: &GuestMemory, vcpu: u64) -> Done {
     let words: [u64; 5] = memory.writable().read_obj(GuestAddress(STATES + vcpu * STATE_BYTES)).unwrap();
     Done { rounds: words[1], wrong: [words[2], words[3], words[4]] }

@@ -1,4 +1,4 @@
-//! The host beside a parallel guest: the devices that it plugs, and what it does meanwhile.
+//! The host beside a parallel guest: the devices plugged by it, and its acts meanwhile.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -22,7 +22,7 @@ const GUEST_CID: u32 = 3;
 /// Bytes of a disk without order.
 const DISK_BYTES: u64 = 32 * 512;
 
-/// Something that the host does.
+/// An act of the host.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     /// Pauses, gives the disorderly vCPUs something else to do, and resumes.
@@ -46,7 +46,7 @@ pub(super) struct Host {
     tap: Option<OwnedFd>,
 }
 
-/// The disk whose driver knows what is on it.
+/// The disk with a known content.
 pub(super) fn orderly_disk() -> Device<OwnedFd> {
     let mut image = file(0);
     for sector in 0..SECTORS {
@@ -65,10 +65,10 @@ fn tap() -> Option<OwnedFd> {
     let made = std::thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).ok()?;
         let tap = File::options().read(true).write(true).open("/dev/net/tun").ok()?;
-        // SAFETY: an interface request is numbers and bytes, which may all be zero.
+        // SAFETY: an interface request is numbers and bytes, and all of them may be zero.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         request.ifr_ifru.ifru_flags = (libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR) as i16;
-        // SAFETY: the descriptor is open, and the request is one that TUNSETIFF reads and writes.
+        // SAFETY: the descriptor is open, and the request has the form for TUNSETIFF to read and write.
         unsafe { set_interface(tap.as_raw_fd(), &raw const request) }.ok()?;
         Some(OwnedFd::from(tap))
     });
@@ -90,7 +90,7 @@ impl Host {
         Host { listener, address, streams: Vec::new(), taken: Arc::default(), directory, tap }
     }
 
-    /// The parts of a VMM that devices reach.
+    /// The parts of a VMM in reach of devices.
     pub(super) fn backends(&self) -> Backends {
         let (taken, address) = (self.taken.clone(), self.address.clone());
         let share = Share::open(self.directory.to_str().unwrap(), 4096, Cache::Auto).unwrap();

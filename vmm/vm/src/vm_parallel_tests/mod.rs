@@ -1,10 +1,10 @@
-//! Small guests of two to four vCPUs, on as many processors as there are: one uses its disk as an orderly
-//! driver does, the others do anything to all other devices, while the host pauses, plugs, resizes, hangs
-//! up, saves and restores. Whatever they do, every call of the host returns, and the orderly vCPU's answers
-//! are right.
+//! Small guests of two to four vCPUs, on as many processors as there are. One vCPU uses its disk as an
+//! orderly driver does. The others do anything to all other devices. Meanwhile the host pauses, plugs,
+//! resizes, hangs up, saves and restores. Every call of the host must return, and the orderly vCPU must get
+//! right answers.
 //!
-//! `PODVISOR_PARALLEL_SECONDS` lets guests follow one another for as long, `PODVISOR_PARALLEL_SEED` says
-//! from which seed on: a run that fails says which.
+//! `PODVISOR_PARALLEL_SECONDS` runs guest after guest for so long. `PODVISOR_PARALLEL_SEED` is the first
+//! seed. A failed run names its seed.
 
 mod guest;
 mod host;
@@ -20,17 +20,17 @@ use super::*;
 use crate::snapshot::Saved;
 use crate::userfault::Userfault;
 
-/// Guests where nobody says for how long, and acts of the host beside each.
+/// Guests without a given time, and acts of the host beside each.
 const GUESTS: u64 = 8;
 const ACTS: u64 = 40;
 
-/// Longest that any one act may take: none of them takes a hundredth of it.
+/// Longest time of one act. None takes a hundredth of it.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Most memory of a guest, half of which is plugged while it runs.
+/// Most memory of a guest. Half of it is plugged while it runs.
 const MEMORY_MAX: u64 = 64 << 20;
 
-/// What a run came to.
+/// Counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     guests: u64,
@@ -40,7 +40,7 @@ struct Counts {
     exits: u64,
 }
 
-/// Has the main thread know of each act before it begins.
+/// Reports each act to the main thread before it begins.
 struct Beats(Sender<String>);
 
 impl Beats {
@@ -146,8 +146,8 @@ fn rescript(vm: &Vm, vcpus: u8, random: &mut Random) {
     vm.resume().unwrap();
 }
 
-/// Waits until the orderly vCPU has been through its disk once more: whatever the host has done, that one
-/// gets on.
+/// Waits until the orderly vCPU has been through its disk once more. It gets on in spite of all acts of the
+/// host.
 fn await_round(vm: &Vm, seed: u64) {
     let before = done(&vm.memory, 0).rounds;
     while done(&vm.memory, 0).rounds == before {
@@ -156,7 +156,7 @@ fn await_round(vm: &Vm, seed: u64) {
     }
 }
 
-/// Looks at the answers that the orderly vCPU has had.
+/// Checks the orderly vCPU's answers.
 fn check_answers(vm: &Vm, seed: u64, counts: &mut Counts) {
     let done = done(&vm.memory, 0);
     assert_eq!(
@@ -177,7 +177,7 @@ fn save_and_restore(
     beats: &Beats,
 ) -> Vm {
     beats.begin(format!("seed {seed}: save"));
-    // A share that is mounted is not saved.
+    // A mounted share is not saved.
     let _ = vm.unplug(Slot::FS);
     let file = super::save::memory_file();
     let state = vm.save(&file).unwrap();

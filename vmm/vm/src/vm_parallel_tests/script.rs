@@ -1,5 +1,5 @@
-//! Scripts for vCPUs: one that uses its disk as an orderly driver does and expects right answers, and such
-//! that do anything to all other devices.
+//! Scripts for vCPUs. One uses its disk as an orderly driver does and expects right answers. The others do
+//! anything to all other devices.
 
 use proto_vmm::Slot;
 use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
@@ -7,7 +7,7 @@ use vm_memory::{Bytes as _, GuestAddress, GuestMemoryMmap};
 use super::guest::Operation::{self, Add16, Expect64, Mix16, Out, Store32, Store64, Wait};
 use crate::layout::{doorbell, slot_address};
 
-/// Slots that are driven without order, with the queues that each device has.
+/// Slots driven without order, with the number of each device's queues.
 pub(super) fn disorderly_slots() -> [(Slot, u64); 7] {
     let net = Slot::nets().next().unwrap();
     [
@@ -41,7 +41,7 @@ const ENTRIES: u64 = 16;
 const AVAILABLE: u64 = 0x400;
 const USED: u64 = 0x800;
 
-/// Sectors that the orderly driver reads, and the byte that each of them is full of.
+/// Sectors read by the orderly driver. Each is full of one byte.
 pub(super) const SECTORS: u8 = 16;
 
 /// A stream of numbers from a seed.
@@ -84,7 +84,7 @@ fn set_up(slot: Slot, queues: u64, rings: u64, features: u32) -> Vec<Operation> 
     script
 }
 
-/// The registers of the orderly driver's disk, which the test writes before the guest runs.
+/// The registers of the orderly driver's disk. The test writes them before the guest runs.
 pub(super) fn orderly_set_up() -> Vec<(u64, u32)> {
     let base = slot_address(orderly_slot().number());
     let written = |operation| match operation {
@@ -94,8 +94,8 @@ pub(super) fn orderly_set_up() -> Vec<(u64, u32)> {
     set_up(orderly_slot(), 1, ORDERLY_RINGS, 0).into_iter().filter_map(written).collect()
 }
 
-/// Writes the descriptors and headers of the orderly driver, and descriptors of the others that all point
-/// to buffers.
+/// Writes the descriptors and headers of the orderly driver. All descriptors of the others point to
+/// buffers.
 pub(super) fn prepare(memory: &GuestMemoryMmap) {
     let slots = disorderly_slots().len();
     for descriptor in
@@ -138,12 +138,12 @@ pub(super) fn orderly() -> Vec<Operation> {
     script
 }
 
-/// Where the rings of a disorderly slot lie.
+/// Address of a disorderly slot's rings.
 fn rings(slot: usize) -> u64 {
     RINGS + slot as u64 * 0x4000
 }
 
-/// What a vCPU does to devices: mostly to notify them, to change what lies in their rings, or to set them up.
+/// Main action of a vCPU on devices: to notify them, to change their rings, or to set them up.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
     Notifies,
@@ -185,8 +185,9 @@ pub(super) fn disorderly(role: Role, random: &mut Random) -> Vec<Operation> {
     script
 }
 
-/// Changes some of a ring: parts of descriptors, heads, flags and counts. Addresses stay those of buffers
-/// or beyond all memory, since devices write there: what else is in this guest's memory has to stay.
+/// Changes some of a ring: parts of descriptors, heads, flags and counts. Devices write to the addresses.
+/// They stay those of buffers or beyond all memory, because everything else in this guest's memory has to
+/// stay.
 fn rewrite(script: &mut Vec<Operation>, ring: u64, random: &mut Random) {
     let descriptor = ring + 16 * random.below(ENTRIES);
     script.extend(match random.below(8) {
@@ -204,7 +205,7 @@ fn rewrite(script: &mut Vec<Operation>, ring: u64, random: &mut Random) {
     });
 }
 
-/// A chain that a device may understand: a header, and room for an answer.
+/// A chain for a device to understand: a header, and room for an answer.
 fn request(slot: Slot, queue: u64, ring: u64, random: &mut Random) -> Vec<Operation> {
     let header = BUFFERS + 0x1000 * random.below(32);
     let words: [u64; 6] = match slot {

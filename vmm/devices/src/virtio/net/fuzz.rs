@@ -1,4 +1,4 @@
-//! A door for `tests/fuzz`: an interface without a tap. Not for others.
+//! An interface without a tap, for `tests/fuzz` only.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -8,7 +8,7 @@ use super::Net;
 use super::receive::Filter;
 use super::tap::TapSettings;
 
-/// The settings of what is no tap: there are none.
+/// Settings without a tap: there are none.
 #[derive(Debug)]
 struct NoTap;
 
@@ -22,7 +22,7 @@ impl TapSettings for NoTap {
     }
 }
 
-/// An interface over a packet socket that never blocks.
+/// An interface over a packet socket. The socket never blocks.
 #[must_use]
 pub fn over_socket(link: OwnedFd, mac: [u8; 6], mtu: u16) -> Net {
     Net::over(link, mac, mtu, Arc::new(NoTap))

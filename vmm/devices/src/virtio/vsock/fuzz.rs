@@ -1,5 +1,5 @@
-//! A door for `tests/fuzz`: the connections of a device without queues and thread, so that one input always
-//! does the same, and the bounds that hold whatever comes. Not for others.
+//! The connections of a device without queues and thread, for `tests/fuzz` only: one input always does the
+//! same. Its bounds hold for every input.
 
 use std::io;
 use std::os::unix::net::UnixListener;
@@ -56,8 +56,8 @@ impl Streams {
         Ok(Streams { mux, memory, guest_ports })
     }
 
-    /// A packet of the guest's, whose payload is what follows the header. Returns whether it was in order;
-    /// `None` while no packet is taken.
+    /// Takes a packet of the guest's, a header with its payload behind it. Returns true if it was in order,
+    /// or `None` while no packet is taken.
     pub fn receive(&mut self, packet: &[u8]) -> Option<bool> {
         if !self.mux.takes_packets() {
             return None;
@@ -68,8 +68,8 @@ impl Streams {
         Some(Packet::parse(Buffer::new(&segments)).is_some_and(|packet| self.mux.receive(&packet)))
     }
 
-    /// The next packet for the guest, into a buffer of so many bytes, which holds a header and at least one
-    /// byte more.
+    /// The next packet for the guest, into a buffer of so many bytes. The buffer holds a header and at
+    /// least one byte more.
     pub fn send(&mut self, bytes: usize) -> Option<Vec<u8>> {
         let segments = self.segments(bytes.clamp(HEADER_BYTES + 1, MEMORY));
         let length = self.mux.has_waiting().then(|| self.mux.fill(Buffer::new(&segments))).flatten()?;
@@ -79,7 +79,7 @@ impl Streams {
         Some(packet)
     }
 
-    /// Acts on all that has happened at the host's ends.
+    /// Acts on all events at the host's ends.
     pub fn proceed(&mut self) {
         self.mux.accept();
         let mut events = [EpollEvent::default(); EVENTS_MAX];
@@ -92,7 +92,7 @@ impl Streams {
         }
     }
 
-    /// Fails where a bound does not hold.
+    /// Fails if a bound does not hold.
     pub fn check(&self) {
         assert!(self.mux.replies.len() <= REPLIES_MAX, "{} resets wait", self.mux.replies.len());
         let dialled: usize = self.guest_ports.iter().map(|port| self.mux.table.dialled_by_guest(*port)).sum();
