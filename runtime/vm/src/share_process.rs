@@ -1,25 +1,25 @@
-//! The second process of a VMM: the share, which the VMM has started to serve the pod's volumes, and which
-//! may start nothing itself. The daemon knows it by the kernel's word alone: a VMM that was taken over
-//! could name any process.
+//! The second process of a VMM: the share. The VMM starts it to serve the pod's volumes, and it may start
+//! nothing itself. The daemon learns of it from the kernel alone: a VMM under attack could name any
+//! process.
 
 use std::fs;
 
-/// Processes of one VMM that are looked at. It starts one, and can start none later.
+/// Most processes of one VMM to look at. It starts one, and can start none later.
 const SHARES_MAX: usize = 4;
 
-/// The process in whose mount namespace the volumes of this VMM are: its share, or the VMM itself where an
-/// earlier version of it serves them by threads.
+/// Returns the process with this VMM's volumes in its mount namespace. It is the share, or the VMM itself
+/// if an earlier version serves them by threads.
 #[must_use]
 pub fn with_volumes(pid: u32) -> u32 {
     shares_of(pid).first().copied().unwrap_or(pid)
 }
 
-/// The VMM and its share, if it has one by now.
+/// Returns the VMM and its share, if it has one by now.
 pub(crate) fn with_share(pid: u32) -> Vec<u32> {
     std::iter::once(pid).chain(shares_of(pid)).collect()
 }
 
-/// The VMM's share; none where it has none, or has ended.
+/// Returns the VMM's share. It is empty if there is none, or if it has ended.
 pub(crate) fn shares_of(pid: u32) -> Vec<u32> {
     let mut children = match fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
         Ok(list) => list.split_whitespace().filter_map(|number| number.parse().ok()).collect(),
@@ -30,7 +30,7 @@ pub(crate) fn shares_of(pid: u32) -> Vec<u32> {
     children
 }
 
-/// The children of a process, among all processes.
+/// Returns the children of a process, found among all processes.
 fn found(pid: u32) -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -38,8 +38,8 @@ fn found(pid: u32) -> Vec<u32> {
     pids.filter(|one| parent(one) == Some(pid)).collect()
 }
 
-/// The parent in `/proc/<pid>/stat`: field 4, the second after the name, which may hold spaces and brackets
-/// (proc(5)).
+/// The parent in `/proc/<pid>/stat`: field 4, the second after the name. The name may hold spaces and
+/// brackets (proc(5)).
 fn parse_parent(stat: &str) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }

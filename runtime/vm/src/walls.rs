@@ -1,6 +1,6 @@
-//! The walls around a VMM that the node's kernel has to lend: what the VMM's jail and its cgroup are made
-//! of. Looked for in the kernel's own files; whether a VMM stands behind its walls is the jail's to see to.
-//! Where one is missing is reported, and never decided, here.
+//! The walls around a VMM that the node's kernel lends. They are the parts of the VMM's jail and its
+//! cgroup. They are looked for in the kernel's own files. The jail itself sees to it that a VMM stands
+//! behind its walls. A missing wall is reported here, and never judged.
 
 use std::fs;
 use std::path::Path;
@@ -8,32 +8,32 @@ use std::path::Path;
 /// A wall, and whether the node has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wall {
-    /// Name, as figures and errors have it.
+    /// Name in metrics and errors.
     pub name: &'static str,
-    /// What was found, or why the wall is missing, for people.
+    /// The finding, or the reason for the missing wall, for people.
     pub found: Result<String, String>,
 }
 
-/// The security modules that the kernel has on, with commas between
+/// The active security modules of the kernel, with commas between
 /// (Documentation/admin-guide/LSM/index.rst).
 const SECURITY_MODULES: &str = "sys/kernel/security/lsm";
 
-/// What a seccomp filter may answer, with spaces between (Documentation/userspace-api/seccomp_filter.rst).
+/// The answers of a seccomp filter, with spaces between (Documentation/userspace-api/seccomp_filter.rst).
 const SECCOMP_ACTIONS: &str = "proc/sys/kernel/seccomp/actions_avail";
 
-/// The namespaces that the kernel has, by name (namespaces(7)).
+/// The kernel's namespaces, by name (namespaces(7)).
 const NAMESPACES: &str = "proc/self/ns";
 
 /// The controllers of cgroup v2, with spaces between (cgroups(7)).
 const CONTROLLERS: &str = "sys/fs/cgroup/cgroup.controllers";
 
-/// The namespaces that a VMM has of its own.
+/// The namespaces of a VMM's own.
 const NAMESPACES_NEEDED: [&str; 3] = ["mnt", "net", "ipc"];
 
-/// The controllers that bound a VMM.
+/// The controllers for bounding a VMM.
 const CONTROLLERS_NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
 
-/// Looks for all walls on this node. A few files of the kernel's are read.
+/// Looks for all walls on this node. It reads a few files of the kernel.
 pub fn walls() -> Vec<Wall> {
     below(Path::new("/"))
 }
@@ -47,7 +47,8 @@ fn below(root: &Path) -> Vec<Wall> {
     ]
 }
 
-/// Whether a file of the kernel's lists all that is needed.
+/// Returns the list in a file of the kernel if it has all that is needed, and names the first missing one
+/// if not.
 fn listed(root: &Path, file: &str, separator: char, needed: &[&str]) -> Result<String, String> {
     let text = fs::read_to_string(root.join(file)).map_err(|error| format!("/{file}: {error}"))?;
     let text = text.trim();

@@ -1,5 +1,5 @@
-//! `[isolation]`: how far pods are kept from the node and from each other. What hostile tenants change
-//! elsewhere in the file is in `tenancy.rs`.
+//! `[isolation]`: the separation of pods from the node and from each other. `tenancy.rs` has the changes
+//! elsewhere in the file for hostile tenants.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub(crate) enum Tenancy {
     Hostile,
 }
 
-/// What becomes of pods where the node's kernel lacks a wall around their VMMs.
+/// The treatment of pods if the node's kernel lacks a wall around their VMMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Walls {
@@ -34,7 +34,7 @@ impl Default for Isolation {
 }
 
 impl Isolation {
-    /// Whether the node runs pods of strangers.
+    /// Returns true if the node runs pods of hostile tenants.
     pub(super) fn is_hostile(&self) -> bool {
         self.tenancy == Tenancy::Hostile
     }

@@ -1,5 +1,5 @@
-//! What hostile tenants change: `isolation.tenancy = "hostile"` is a preset of keys all over the file, and
-//! what contradicts it there is refused. Pure.
+//! The preset for hostile tenants. `isolation.tenancy = "hostile"` presets keys all over the file. A file
+//! with a contradiction to it is refused. Pure.
 
 use runtime_spec::{TemplateScope, VolumeCache};
 
@@ -9,9 +9,8 @@ use super::{Config, Handler, Settings, UnnamedPods};
 /// The preset's own key.
 pub(super) const TENANCY: &str = "isolation.tenancy";
 
-/// Gives the keys that the file does not have the values of the preset, where the file asks for one.
-/// Returns these keys, as in `cgroup.strict` and `handler[0].template`. `is_set` says of such a key whether
-/// the file has it.
+/// Sets keys missing in the file to the preset's values, if the file asks for a preset. Returns these keys,
+/// as in `cgroup.strict` and `handler[0].template`. `is_set` returns true if the file has such a key.
 pub(super) fn preset(config: &mut Config, is_set: impl Fn(&str) -> bool) -> Vec<String> {
     let mut preset = Vec::new();
     if !config.isolation.is_hostile() {
@@ -31,7 +30,7 @@ pub(super) fn preset(config: &mut Config, is_set: impl Fn(&str) -> bool) -> Vec<
     if is_free("cni.settings".into()) {
         config.cni.settings = Settings::ReplayOrRefuse;
     }
-    // The handler that there is without any table.
+    // The default handler, without any table.
     if config.handler.is_empty() {
         config.handler = vec![Handler::default()];
     }
@@ -43,7 +42,7 @@ pub(super) fn preset(config: &mut Config, is_set: impl Fn(&str) -> bool) -> Vec<
     preset
 }
 
-/// The first key that contradicts hostile tenants, and why, where there may be any.
+/// Returns the first key in contradiction to hostile tenants, and the reason.
 pub(super) fn wrong(config: &Config) -> Option<(String, String)> {
     if !config.isolation.is_hostile() {
         return None;
@@ -60,20 +59,20 @@ pub(super) fn wrong(config: &Config) -> Option<(String, String)> {
 fn wrong_for_node(config: &Config) -> Option<(&'static str, &'static str)> {
     let Config { isolation, cgroup, cni, metrics, upstream, .. } = config;
     if isolation.walls != Walls::Require {
-        return Some(("isolation.walls", "pods would start without walls that the node lacks"));
+        return Some(("isolation.walls", "pods would start in spite of walls missing on the node"));
     }
     if !cgroup.strict {
         return Some(("cgroup.strict", "a VMM could be where nothing limits it"));
     }
     if matches!(cni.settings, Settings::Replay | Settings::Warn) {
-        return Some(("cni.settings", "a pod would run without a filter that a CNI plugin has left for it"));
+        return Some(("cni.settings", "a pod would run without a CNI plugin's filter for it"));
     }
     if metrics.address.is_some_and(|address| !address.ip().is_loopback()) {
-        let why = "pods that reach the node could read the names of others' pods and images there";
+        let why = "pods with a way to the node could read the names of others' pods and images there";
         return Some(("metrics.address", why));
     }
     if upstream.socket.is_some() && upstream.unnamed_pods == UnnamedPods::All {
-        return Some(("upstream.unnamed_pods", "every pod that names no handler would run without a VM"));
+        return Some(("upstream.unnamed_pods", "every pod without a named handler would run without a VM"));
     }
     None
 }
@@ -85,7 +84,7 @@ fn wrong_for_handler(handler: &Handler) -> Option<(&'static str, &'static str)> 
     if handler.volume_cache == VolumeCache::Always {
         return Some((
             "volume_cache",
-            "a guest would not see for a day that the node has taken a right to a file away",
+            "a guest would miss for a day if the node takes a right to a file away",
         ));
     }
     if !handler.host_sockets.is_empty() {
