@@ -1,5 +1,5 @@
-//! The programs of `tests/fuzz/vmm` without a fuzzer: each of its seeds, and programs that are made of them at random. What takes the
-//! fuzzer hours it finds there; here it is seen that all that was found once stays mended.
+//! The programs of `tests/fuzz/vmm` without a fuzzer: each of its seeds, and programs made of them at
+//! random. The fuzzer finds faults that take hours. This test shows only if faults found before stay mended.
 
 #![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used)]
 
@@ -33,7 +33,7 @@ use std::path::Path;
 /// Programs beside the seeds.
 const PROGRAMS: u64 = 400;
 
-/// Bytes that are changed in one program.
+/// Bytes changed in one program.
 const CHANGES_MAX: u64 = 12;
 
 fn seeds(target: &str) -> Vec<Vec<u8>> {

@@ -31,12 +31,12 @@ const TRIES_MAX: u32 = 500;
 /// `jmp $`
 const LOOP: [u8; 2] = [0xeb, 0xfe];
 
-/// The process, which no test leaves behind: a VMM outlives those who talk to it.
+/// The process. No test leaves it behind, because a VMM outlives its clients.
 struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail for a process that has been waited for.
+        // Both fail for a process after it has been waited for.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -117,7 +117,7 @@ impl Vmm {
         proto_vmm::recv(&self.client).unwrap().map(|packet| packet.message)
     }
 
-    /// Boots `code` as a kernel with the devices that every VM has.
+    /// Boots `code` as a kernel with the devices of every VM.
     fn boot(&mut self, code: &[u8]) -> Result<Response, Refusal> {
         let vsock = UnixListener::bind(self.path.with_file_name("vsock.sock")).unwrap();
         let fds = [kernel(code).into(), image().into(), vsock.into()];
@@ -173,7 +173,7 @@ fn file(bytes: &[u8]) -> File {
 fn content(file: &File) -> Vec<u8> {
     use std::os::unix::fs::FileExt;
     let mut content = vec![0; usize::try_from(file.metadata().unwrap().len()).unwrap()];
-    // A file that begins anew meanwhile is shorter.
+    // A file is shorter if it begins anew meanwhile.
     let length = file.read_at(&mut content, 0).unwrap();
     content.truncate(length);
     content
@@ -298,7 +298,7 @@ fn a_client_that_comes_later_learns_which_slots_are_filled() {
         filled(Slot::volumes().last().unwrap(), DeviceKind::Blk, true),
     ];
     assert_eq!(slots, expected);
-    // An earlier daemon is not sent what it could not read.
+    // An earlier daemon is sent nothing it could not read.
     for version in [3, 2] {
         vmm.ask(Request::Hello { version }, &[]).unwrap();
         expected.retain(|filled| filled.slot.version().max(filled.kind.version()) <= version);
@@ -352,7 +352,7 @@ fn a_vm_outlives_a_client_that_cannot_be_accepted() {
         return;
     }
     let waiting = dial(&vmm.path);
-    // Answered after the VMM has seen the other one, whose connection came first.
+    // Answered after the VMM has seen the other one, because its connection came first.
     assert!(matches!(vmm.ask(Request::Stats, &[]), Ok(Response::Stats(_))), "the old client stays");
     assert!(vmm.log().contains("no client can be accepted for now"));
     descriptors(4096).unwrap();

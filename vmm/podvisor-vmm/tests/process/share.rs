@@ -5,7 +5,7 @@ use nix::unistd::Pid;
 
 use super::*;
 
-/// A process that is not the test's own child, which no test leaves behind.
+/// A process other than the test's own child. No test leaves it behind.
 struct Share(Pid);
 
 impl Share {
@@ -65,13 +65,14 @@ fn the_share_has_the_volumes_and_the_vmm_nothing_of_them() {
     }
     for status in lines(&share.proc()) {
         assert!(status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"), "{status}");
-        // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, SETGID, SETUID: what serving files takes.
+        // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, SETGID, SETUID: needed for serving files.
         for set in ["CapEff", "CapPrm"] {
             assert!(status.contains(&format!("{set}:\t00000000000000df")), "{status}");
         }
         assert!(status.contains("CapInh:\t0000000000000000"), "{status}");
     }
-    // Sockets to the VMM, the library's two directories and an event, and nothing to write to that anybody reads.
+    // Sockets to the VMM, the library's two directories and an event, and no file with a reader to write
+    // to.
     for entry in std::fs::read_dir(share.proc().join("fd")).unwrap().flatten() {
         let Ok(file) = std::fs::read_link(entry.path()) else { continue };
         let file = file.to_string_lossy().into_owned();

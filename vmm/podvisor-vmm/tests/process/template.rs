@@ -16,7 +16,7 @@ struct Template {
 }
 
 impl Template {
-    /// Saves a guest that prints without end.
+    /// Saves a guest printing without end.
     fn make() -> Option<Template> {
         let mut vmm = Vmm::start()?;
         vmm.boot(&dots()).unwrap();

@@ -99,8 +99,8 @@ impl Desk {
     }
 
     /// Writes to a file held by the VMM. Returns `None` if the share has to write instead: the file has
-    /// bits to run a program as its owner or group, and the driver does not ask to take them away. The
-    /// VMM's write would.
+    /// set-user-id or set-group-id bits, and the driver does not ask to take them away. The VMM's write
+    /// would.
     fn write_here(&mut self, opened: &Opened, asked: &WriteIn, chain: &Chain) -> io::Result<Option<usize>> {
         if !opened.may_be_written() {
             return Err(io::Error::from_raw_os_error(libc::EBADF));

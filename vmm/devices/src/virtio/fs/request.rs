@@ -109,7 +109,7 @@ impl Desk {
             }
             Ok(Answer { message: Some(message), file, freed }) => (message, file, freed),
         };
-        // A request without an answer has no header in it.
+        // A message of no bytes is no answer: the driver expects none.
         if message.is_empty() {
             self.note_end(header);
             return Done { written: Some(0), freed };

@@ -1,8 +1,8 @@
-//! The filters' answers, by an interpreter of what they are made of.
+//! The filters' answers, by an interpreter of their instructions.
 
 use super::*;
 
-/// What the program says of a call: `SECCOMP_RET_…`.
+/// The program's answer to a call: `SECCOMP_RET_…`.
 fn answer(thread: Thread, call: c_long, arguments: [u64; 6]) -> u32 {
     let program = program(thread).unwrap();
     let number = u32::try_from(call).unwrap();

@@ -96,9 +96,9 @@ impl ShareLink {
     }
 
     /// Ends the waits for locks of these processes, by the guest's numbers: they get EINTR. Each process
-    /// must have a fatal signal, for a guest's kernel takes the answer for one. The call does not wait. A
-    /// request taken at the same time may be missed: the caller names a process again as long as it is
-    /// there.
+    /// must have a pending fatal signal, for a guest's kernel takes the answer for one. The call does not
+    /// wait. A request taken at the same time may be missed: the caller names a process again as long as it
+    /// is there.
     pub fn interrupt_lock_waits(&self, pids: &[u32]) {
         self.0.interrupts.add(pids);
     }

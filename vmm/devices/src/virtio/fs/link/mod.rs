@@ -1,5 +1,5 @@
 //! Messages between the VMM and the share's process. The VMM has the guest's memory and its queues, and the
-//! share has the files. Neither trusts the other: a guest may have taken over its VMM, and a request the
+//! share has the files. Neither trusts the other: a guest may have taken over its VMM, and requests the
 //! share.
 //!
 //! ```text

@@ -14,7 +14,7 @@ use super::socket::{connected, receive, send};
 use super::{Channel, ShareLink, ShareServer};
 use crate::virtio::fs::{Cache, Share};
 
-/// A request for the attributes of the root, which needs no INIT.
+/// A request for the attributes of the root. It needs no INIT.
 fn getattr() -> Vec<u8> {
     let header =
         InHeader { len: 56, opcode: Opcode::Getattr as u32, unique: 7, nodeid: 1, ..InHeader::default() };
@@ -35,7 +35,7 @@ fn served(root: &Path) -> ShareLink {
     link
 }
 
-/// A share of the test's own, which answers the first packet of one channel with this, and no other.
+/// A share of the test's own. It answers the first packet of one channel with this, and no other.
 fn answering(packet: Vec<u8>) -> ShareLink {
     let (link, theirs) = ShareLink::pair().unwrap();
     std::thread::spawn(move || {
@@ -129,7 +129,7 @@ fn a_vmm_that_says_what_none_says_loses_that_channel_alone() {
         assert!(read(&ours, &mut [0; 64]).is_none(), "{} bytes", packet.len());
         assert!(good.request(&getattr(), 200, false).unwrap().message.is_some());
     }
-    // Neither a channel that is none, nor one beyond the bound.
+    // Neither an invalid channel, nor one beyond the bound.
     link.hand_over(&tempfile::tempfile().unwrap().into()).unwrap();
     let many: Vec<_> = (0..64)
         .map(|_| {

@@ -40,7 +40,7 @@ pub(in crate::virtio::fs) struct Wait {
 }
 
 impl Wait {
-    /// Returns true if one of these processes waits.
+    /// Returns true if the request is of one of these processes.
     fn is_of(&self, pids: &BTreeSet<u32>) -> bool {
         self.pids.iter().any(|pid| pids.contains(pid))
     }

@@ -8,7 +8,7 @@ use super::lend::object;
 
 /// FUSE_DIRECT_IO_ALLOW_MMAP in `flags2` of INIT (linux/fuse.h, protocol 7.39): a file may be mapped
 /// shared, even if its reads and writes are requests. The driver drops the mapped pages when a program
-/// reads or writes it.
+/// reads or writes the file.
 const ALLOW_SHARED_MAPS: u32 = 1 << (36 - 32);
 
 /// Adds [`ALLOW_SHARED_MAPS`] to the answer to INIT if the driver has it. The share sets nothing else in

@@ -1,7 +1,7 @@
 //! Extended attributes (xattr(7)). Those of users and POSIX access control lists (acl(5)) are the host
 //! file's own. All others do not exist for a guest. `security.*` are labels and file capabilities, and the
 //! host's kernel acts on them. `trusted.*` is the word of the host's root. A guest may neither set nor read
-//! either.
+//! these two.
 //!
 //! The guest's kernel has checked the caller. EOPNOTSUPP is the answer of a file system without a kind of
 //! attribute: programs copying files go on without it.
@@ -64,8 +64,7 @@ impl Share {
             Ok(GetxattrReply::Value(value))
         });
         read.map_err(|error| match error.raw_os_error() {
-            // A kernel takes this for no list when it checks an open, and takes any other error for its
-            // answer.
+            // A kernel checking an open takes this error as "no list", and any other error as its answer.
             Some(libc::EOPNOTSUPP) if is_list(name) => io::Error::from_raw_os_error(libc::ENODATA),
             _ => error,
         })

@@ -18,10 +18,10 @@ use crate::virtio::{Interrupt, VirtioDevice as _};
 const HELD: u64 = 0x10_0000;
 const HELD_BYTES: u64 = 0x1000;
 
-/// The command that chooses a descriptor's signal (asm-generic/fcntl.h).
+/// The command for choosing a descriptor's signal (asm-generic/fcntl.h).
 const F_SETSIG: i32 = 10;
 
-/// A lease on a file, which keeps everyone who opens it for writing waiting (fcntl(2)).
+/// A lease on a file. An open for writing waits for its end (fcntl(2)).
 struct Lease(File);
 
 impl Lease {
@@ -32,7 +32,7 @@ impl Lease {
             let done = unsafe { libc::fcntl(file.as_raw_fd(), command, value) };
             assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
         };
-        // A signal that does nothing where nobody handles it, instead of SIGIO.
+        // A signal without an effect if nobody handles it, instead of SIGIO.
         set(F_SETSIG, libc::SIGURG);
         set(libc::F_SETLEASE, libc::F_RDLCK);
         Lease(file)
@@ -62,7 +62,7 @@ const HELD_COUNT: usize = THREADS_MAX + 2;
 
 /// A guest with a leased file.
 fn leased() -> (Guest, u64, Lease) {
-    // A process that starts has the file open for writing, and there is no lease then.
+    // A starting process has the file open for writing, and there is no lease then.
     let _starts = no_starts();
     let mut guest = Guest::new();
     let node = guest.node("file");
@@ -70,7 +70,7 @@ fn leased() -> (Guest, u64, Lease) {
     (guest, node, lease)
 }
 
-/// A guest that has asked for [`HELD_COUNT`] opens of a leased file, and the lease.
+/// A guest after its request for [`HELD_COUNT`] opens of a leased file, and the lease.
 fn with_held() -> (Guest, Lease) {
     let (mut guest, node, lease) = leased();
     for place in 0..HELD_COUNT {
@@ -115,7 +115,7 @@ fn a_pause_waits_for_requests_at_work_and_what_is_left_is_done_after_it() {
     guest.node("file");
 }
 
-/// The line of a driver that looks, at each interrupt, whether it is to notify of its next request.
+/// The line of a driver. At each interrupt it looks if it has to notify of its next request.
 #[derive(Debug)]
 struct Looks {
     line: Arc<Line>,

@@ -70,7 +70,7 @@ fn attributes_of_users_are_the_host_files_own() {
     assert_eq!(&value[..3], b"one");
     setxattr(&path, "user.from-host", b"two", XattrFlags::empty()).unwrap();
     assert_eq!(guest.get(node, "user.from-host", 8).unwrap(), b"two");
-    // The sizes that a program asks for first.
+    // The sizes. A program asks for them first.
     assert_eq!(le32(&guest.get(node, "user.from-host", 0).unwrap(), 0), 3);
     assert_eq!(guest.get(node, "user.from-host", 2).unwrap_err(), libc::ERANGE);
     let names = guest.list(node, 100).unwrap();
@@ -186,7 +186,7 @@ fn a_list_set_by_a_stranger_to_the_group_takes_the_group_id_bit() {
     let path = guest.dir.path().join("file");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o2770)).unwrap();
     let node = guest.node("file");
-    // Set by root, who may keep the bit; the host decides whether the test's own user may.
+    // Set by root: it may keep the bit. The host decides if the test's own user may.
     match guest.set(node, "system.posix_acl_access", &acl(&SHARED_WITH_ONE), 0) {
         Err(libc::EOPNOTSUPP) => {
             return eprintln!("passed over: this file system has no access control lists");

@@ -1,4 +1,4 @@
-//! The driver keeps of the share's files, and maps of them, what the share's answers allow.
+//! The driver's cache and maps of the share's files, as the share's answers allow.
 
 use std::fs;
 use std::mem::offset_of;
@@ -36,7 +36,7 @@ fn a_driver_that_knows_how_maps_files_shared_whose_reads_are_requests() {
     assert_eq!(agreed(extended, SHARED_MAPS), SHARED_MAPS);
     assert_eq!(agreed(extended, u32::MAX), SHARED_MAPS);
     assert_eq!(agreed(extended, !SHARED_MAPS), 0);
-    // The second word means nothing to a driver that does not say it has one.
+    // The second word means nothing to a driver unless it says it has one.
     assert_eq!(agreed(!extended, SHARED_MAPS), 0);
     assert_eq!(guest.device.counts().faults, 0);
 }

@@ -14,7 +14,7 @@ const LONG: u64 = 0x10_0000;
 const LONG_BYTES: usize = 150_000;
 
 impl Guest {
-    /// Writes by one request; gives the bytes that it says were written.
+    /// Writes by one request. Returns the answer's count of written bytes.
     fn write(
         &mut self,
         (node, handle): (u64, u64),
@@ -59,7 +59,7 @@ impl Guest {
         self.device.link().opened().find(handle, node).is_some()
     }
 
-    /// Has the VMM give up a file that it holds, as if the share had not lent it.
+    /// Has the VMM give up a file, as if the share had not lent it.
     fn give_up(&self, (node, handle): (u64, u64)) {
         assert!(self.device.link().opened().remove(handle, node));
     }
@@ -130,7 +130,7 @@ fn set_id_bits_stay_with_a_write_that_does_not_ask_to_take_them_away() {
     for mode in [0o4755, 0o2755, 0o6777] {
         fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
         guest.write(open, 0, &long_content(), (0, libc::O_WRONLY)).unwrap();
-        // Without the capability, which the share's process has, the kernel takes them away.
+        // Without the capability of the share's process, the kernel takes them away.
         let kept = if rustix::process::geteuid().is_root() { mode } else { 0o777 & mode };
         assert_eq!(guest.mode("file"), kept);
         assert_eq!(fs::read(&path).unwrap(), long_content());

@@ -15,11 +15,11 @@ const WRITE_LOCK: u32 = libc::F_WRLCK as u32;
 const UNLOCK: u32 = libc::F_UNLCK as u32;
 const END: u64 = i64::MAX as u64;
 
-/// Where requests that wait have their messages and the places of their answers, apart from all others.
+/// Place of the messages and answers of waiting requests, apart from all others.
 const WAITING: u64 = 0x10_0000;
 const WAITING_BYTES: u64 = 0x1000;
 
-/// An open file of a guest, and who asks.
+/// An open file of a guest, and the caller.
 #[derive(Clone, Copy)]
 struct Open {
     node: u64,
@@ -53,7 +53,7 @@ impl Guest {
         self.ask(Opcode::Setlk, open.node, &open.body(kind, (0, END), 1)).map(drop)
     }
 
-    /// The type, the range and the process of a lock that is in the way.
+    /// The type, the range and the process of a lock in the way.
     fn test_lock(&mut self, open: Open, kind: u32, range: (u64, u64)) -> (u32, (u64, u64), u32) {
         let found = self.ask(Opcode::Getlk, open.node, &open.body(kind, range, 0)).unwrap();
         (le32(&found, 16), (le64(&found, 0), le64(&found, 8)), le32(&found, 20))
@@ -73,7 +73,7 @@ impl Guest {
         reply
     }
 
-    /// The error number of an answer that has come, 0 for none.
+    /// The error number of an answer, 0 for none.
     fn answered(&mut self, reply: u64) -> i32 {
         let used = self.drivers[1].wait_used(&self.line, 1);
         assert_eq!(used[0].1, REPLY_HEADER as u32);
@@ -82,8 +82,8 @@ impl Guest {
         -(le32(&header, 4) as i32)
     }
 
-    /// Ends the waits of processes. They are named again until an answer has come, as the daemon does, because a
-    /// request just taken by a thread is missed. Returns the answer's error number.
+    /// Ends the waits of processes. They are named again until an answer has come, as the daemon does,
+    /// because a request just taken by a thread is missed. Returns the answer's error number.
     fn interrupted(&mut self, reply: u64, pids: &[u32]) -> i32 {
         while self.drivers[1].take_used().is_empty() {
             self.device.link().interrupt_lock_waits(pids);
@@ -97,7 +97,7 @@ impl Guest {
         self.ask(Opcode::Flush, open.node, &body).unwrap();
     }
 
-    /// Ends the guest's open file, with what flock(2) locked by it where the kernel says so.
+    /// Ends the guest's open file. Its locks of flock(2) end too if the kernel says so.
     fn release(&mut self, open: Open, flags: u32) {
         let mut body = open.handle.to_le_bytes().to_vec();
         body.extend([0, flags].map(u32::to_le_bytes).concat());
@@ -110,7 +110,7 @@ impl Guest {
     }
 }
 
-/// Two guests that have mounted one directory.
+/// Two guests with one directory mounted.
 fn pair() -> (Guest, Guest) {
     let first = Guest::new();
     let device = serve(first.dir.path(), i32::MAX);
@@ -177,7 +177,7 @@ fn a_file_that_is_closed_by_its_owner_is_not_locked_by_it_any_more() {
     let (mut one, mut two) = pair();
     let (here, there) = (one.open_file(libc::O_RDWR), two.open_file(libc::O_RDWR));
     one.set_lock(here, WRITE_LOCK, (0, 9)).unwrap();
-    // A child that has inherited the file.
+    // A child with the inherited file.
     one.flush(here.of(2, 200));
     assert_eq!(two.set_lock(there, WRITE_LOCK, (0, 9)), Err(libc::EAGAIN));
     // Any open file of the owner does it.
@@ -191,7 +191,7 @@ fn the_end_of_an_open_file_frees_what_no_owner_is_left_to_free() {
     let _starts = no_starts();
     let (mut one, mut two) = pair();
     let (here, there) = (one.open_file(libc::O_RDWR), two.open_file(libc::O_RDWR));
-    // A lock of an open description in the guest, which its kernel does not free by itself.
+    // A lock of an open description in the guest. The guest's kernel does not free it by itself.
     one.set_lock(here.of(0xf11e, 100), WRITE_LOCK, (0, 9)).unwrap();
     let other = one.open_file(libc::O_RDWR);
     one.release(other, 0);
@@ -294,7 +294,7 @@ fn a_wait_outlives_a_pause_and_not_a_reset() {
     guest.activate(Some(queues));
     flock(&host, FlockOperation::Unlock).unwrap();
     assert_eq!(guest.answered(reply), 0);
-    // The guest holds it now; with the reset it does not, and what waits then is forgotten.
+    // The guest holds it now. The reset releases it, and waiting requests are forgotten.
     let other = guest.open_file(libc::O_RDWR).of(2, 200);
     let reply = guest.wait_for_lock(1, other, WRITE_LOCK, 1);
     guest.node("file");
@@ -315,10 +315,10 @@ fn requests_for_locks_that_make_no_sense_are_refused() {
     assert_eq!(guest.set_lock(nowhere, READ_LOCK, (0, 9)), Err(libc::EBADF));
     assert_eq!(guest.set_lock(open, READ_LOCK, (9, 0)), Err(libc::EINVAL));
     assert_eq!(guest.set_lock(open, READ_LOCK, (0, u64::MAX)), Err(libc::EINVAL));
-    // Nothing of an owner that holds nothing.
+    // Nothing of an owner without locks.
     guest.set_lock(open.of(2, 200), UNLOCK, (0, 9)).unwrap();
     guest.flock(open, UNLOCK).unwrap();
-    // An answer that has no place.
+    // An answer without a place.
     let faults = guest.device.counts().faults;
     let body = open.body(READ_LOCK, (0, END), 0);
     let request = message(Opcode::Setlkw as u32, open.node, &body);
@@ -335,7 +335,7 @@ fn a_description_that_the_host_will_not_write_to_has_shared_locks_alone() {
     let directory = guest.node("sub");
     let node = le64(&guest.lookup(directory, "program").unwrap(), 0);
     let open = Open { node, handle: guest.open(node, libc::O_RDONLY).unwrap(), owner: 1, pid: 100 };
-    // A file that is executed is not opened to be written.
+    // A running program's file is not opened for writing.
     let shared = guest.set_lock(open, READ_LOCK, (0, 9));
     let exclusive = guest.set_lock(open, WRITE_LOCK, (0, 9));
     let whole = guest.flock(open, WRITE_LOCK);

@@ -1,4 +1,4 @@
-//! A driver that speaks FUSE, well and badly, to a share over a directory of the test's own.
+//! A driver speaking FUSE, well and badly, to a share over a directory of the test's own.
 
 mod at_once;
 mod attributes;
@@ -30,7 +30,7 @@ const ROOT: u64 = 1;
 /// Bytes of the headers of requests and replies (`fuse_in_header`, `fuse_out_header`).
 const HEADER: usize = 40;
 const REPLY_HEADER: usize = 16;
-/// Where `fuse_attr` begins in `fuse_entry_out`, and `ino`, `size`, `mode` and `flags` in that.
+/// Offset of `fuse_attr` in `fuse_entry_out`, and of `ino`, `size`, `mode` and `flags` in the former.
 const ATTR: usize = 40;
 const INO: usize = ATTR;
 const SIZE: usize = ATTR + 8;
@@ -44,7 +44,7 @@ struct Guest {
     line: Arc<Line>,
     kicks: Vec<EventFd>,
     dir: tempfile::TempDir,
-    /// User and group that requests name.
+    /// User and group of requests.
     caller: (u32, u32),
 }
 
@@ -66,7 +66,7 @@ fn serve(root: &Path, descriptors_max: i32) -> Fs {
 }
 
 impl Guest {
-    /// A driver that has mounted a directory with `file` in it.
+    /// A driver with a mounted directory and `file` in it.
     fn new() -> Guest {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("file"), "content").unwrap();
@@ -92,7 +92,7 @@ impl Guest {
         self.kicks = kicks;
     }
 
-    /// As a guest kernel that boots anew: the device reset, empty queues, the share mounted again.
+    /// As a guest kernel at its next boot: the device reset, empty queues, the share mounted again.
     fn start_over(&mut self) {
         self.device.reset();
         for driver in &mut self.drivers {
@@ -107,7 +107,7 @@ impl Guest {
         self.mount_offering(FsOptions::all().bits() as u32, 0)
     }
 
-    /// Mounts with the lower and the upper half of what the driver offers, and gives the share's answer.
+    /// Mounts with the lower and the upper half of the driver's offers. Returns the share's answer.
     fn mount_offering(&mut self, flags: u32, flags2: u32) -> Vec<u8> {
         let mut init = Vec::new();
         for word in [7u32, 38, 0x2_0000, flags, flags2] {
@@ -117,7 +117,7 @@ impl Guest {
         self.ask(Opcode::Init, 0, &init).unwrap()
     }
 
-    /// Mounts again, and gives what the share and the driver agree on.
+    /// Mounts again. Returns the options of both the share and the driver.
     fn mount_options(&mut self) -> FsOptions {
         let answer = self.mount();
         FsOptions::from_bits_truncate(u64::from(le32(&answer, 12)))
@@ -287,7 +287,7 @@ fn names_do_not_lead_out_and_devices_are_not_made() {
     assert_eq!(mknod(libc::S_IFCHR, "null").unwrap_err(), libc::EPERM);
     assert_eq!(mknod(libc::S_IFBLK, "disk").unwrap_err(), libc::EPERM);
     mknod(libc::S_IFIFO, "pipe").unwrap();
-    // All bits of a type, of which the umask leaves those of a block or a character device.
+    // All bits of a type. The umask leaves those of a block or a character device.
     for (name, device) in [("by-umask-block", libc::S_IFBLK), ("by-umask-char", libc::S_IFCHR)] {
         let words = [libc::S_IFMT | 0o600, 0x103, libc::S_IFMT & !device, 0].map(u32::to_le_bytes).concat();
         let made = guest.ask(Opcode::Mknod, ROOT, &[&words, name.as_bytes(), b"\0"].concat());
