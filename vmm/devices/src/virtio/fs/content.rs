@@ -10,8 +10,9 @@ use fuse_backend_rs::abi::fuse_abi::{
 use vm_memory::ByteValued;
 
 use super::link::{ANSWER_BYTES_MAX, Answer, DATA_BYTES_MAX};
+use super::message::object;
 use super::opened::Opened;
-use super::request::{ANSWER_HEAD_BYTES, Desk, answer, answer_header, object};
+use super::request::{ANSWER_HEAD_BYTES, Desk, answer, answer_header};
 use crate::virtio::chain::Chain;
 
 /// The flag of FSYNC for content without times (linux/fuse.h, FUSE_FSYNC_FDATASYNC).

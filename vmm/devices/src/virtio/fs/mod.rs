@@ -14,13 +14,15 @@
 //!
 //! In the VMM, `device` is the transport's view, `worker` takes requests off the queues, `request` passes
 //! them on, `content` reads and writes the files in `opened`, and `locks` has the waiting requests. In the
-//! share, `share` defines the service, and `locks` has the owners of locks. `link` is between the two.
+//! share, `share` defines the service, and `locks` has the owners of locks. `link` is between the two, and
+//! `message` reads the objects in messages for both.
 
 mod content;
 pub mod credentials;
 mod device;
 mod link;
 mod locks;
+mod message;
 mod opened;
 mod request;
 mod share;

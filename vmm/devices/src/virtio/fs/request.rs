@@ -8,13 +8,12 @@
 
 use std::io;
 
-use fuse_backend_rs::abi::fuse_abi::{
-    CreateIn, EntryOut, InHeader, Opcode, OpenIn, OpenOut, OutHeader, ReadIn, ReleaseIn,
-};
+use fuse_backend_rs::abi::fuse_abi::{InHeader, Opcode, OutHeader, ReadIn, ReleaseIn};
 use vm_memory::ByteValued;
 
 use super::MESSAGE_BYTES_MAX;
 use super::link::{Answer, Channel, DATA_BYTES_MAX, REQUEST_BYTES_MAX};
+use super::message::{Opening, object, opening};
 use super::opened::Opened;
 use crate::virtio::chain::Chain;
 use crate::virtio::iovec::Iovecs;
@@ -120,8 +119,10 @@ impl Desk {
         };
         let written = chain.writable.write_at(0, message).map(|()| answered.len);
         if answered.error == 0 {
-            let opened = file.and_then(|file| opened(&self.message, message, header, file));
-            if let Some((handle, opened)) = opened {
+            if let Some(file) = file
+                && let Some(Opening { inode, flags, handle }) = opening(&self.message, message)
+                && let Some(opened) = Opened::new(file, inode, flags)
+            {
                 self.channel.link().opened().add(handle, opened);
             }
             if header.opcode == Opcode::Init as u32 {
@@ -184,25 +185,6 @@ pub(super) fn checked(message: &[u8], request: &InHeader) -> Option<OutHeader> {
     (whole && (-4095..=0).contains(&header.error)).then_some(header)
 }
 
-/// Returns the opened file and the driver's number for it.
-fn opened(
-    request: &[u8],
-    message: &[u8],
-    header: &InHeader,
-    file: std::os::fd::OwnedFd,
-) -> Option<(u64, Opened)> {
-    let asked = size_of::<InHeader>();
-    let (inode, flags, at) = if header.opcode == Opcode::Create as u32 {
-        let made: EntryOut = object(message, ANSWER_HEAD_BYTES)?;
-        let at = ANSWER_HEAD_BYTES + size_of::<EntryOut>();
-        (made.nodeid, object::<CreateIn>(request, asked)?.flags, at)
-    } else {
-        (header.nodeid, object::<OpenIn>(request, asked)?.flags, ANSWER_HEAD_BYTES)
-    };
-    let handle = object::<OpenOut>(message, at)?.fh;
-    Opened::new(file, inode, flags).map(|opened| (handle, opened))
-}
-
 /// Answers a request with a header alone. Returns the bytes written, or `None` if there is no place for it.
 pub(super) fn answer(chain: &Chain, request: &InHeader, result: io::Result<()>) -> Option<u32> {
     let header = answer_header(request.unique, ANSWER_HEAD_BYTES, result);
@@ -213,11 +195,4 @@ pub(super) fn answer(chain: &Chain, request: &InHeader, result: io::Result<()>) 
 pub(super) fn answer_header(unique: u64, bytes: usize, result: io::Result<()>) -> OutHeader {
     let error = result.map_or_else(|error| -error.raw_os_error().unwrap_or(libc::EIO), |()| 0);
     OutHeader { len: bytes as u32, error, unique }
-}
-
-/// Copies an object out of a message.
-pub(super) fn object<T: ByteValued + Default>(message: &[u8], at: usize) -> Option<T> {
-    let mut object = T::default();
-    object.as_mut_slice().copy_from_slice(message.get(at..)?.get(..size_of::<T>())?);
-    Some(object)
 }

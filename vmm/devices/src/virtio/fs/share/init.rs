@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use fuse_backend_rs::abi::fuse_abi::{FsOptions, InHeader, InitIn, InitIn2, InitOut, Opcode, OutHeader};
 
-use super::lend::object;
+use crate::virtio::fs::message::object;
 
 /// FUSE_DIRECT_IO_ALLOW_MMAP in `flags2` of INIT (linux/fuse.h, protocol 7.39): a file may be mapped
 /// shared, even if its reads and writes are requests. The driver drops the mapped pages when a program

@@ -3,12 +3,12 @@
 
 use std::fs::File;
 
-use fuse_backend_rs::abi::fuse_abi::{CreateIn, EntryOut, InHeader, Opcode, OpenIn, OutHeader};
+use fuse_backend_rs::abi::fuse_abi::{InHeader, OutHeader};
 use fuse_backend_rs::api::filesystem::Context;
 use rustix::fs::{FileType, OFlags, Stat, fcntl_setfl, fstat, fstatfs, major};
-use vm_memory::ByteValued;
 
 use super::Share;
+use crate::virtio::fs::message::{Opening, object, opening};
 
 /// Flags of a description that can be set after it was opened (fcntl(2), F_SETFL).
 const LATER: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::NONBLOCK).union(OFlags::NOATIME);
@@ -44,15 +44,7 @@ impl Share {
     pub(in crate::virtio::fs) fn lend(&self, request: &[u8], answer: &[u8]) -> Option<File> {
         let header: InHeader = object(request, 0)?;
         let answered: OutHeader = object(answer, 0)?;
-        let asked = size_of::<InHeader>();
-        let (inode, flags) = match header.opcode {
-            open if open == Opcode::Open as u32 => (header.nodeid, object::<OpenIn>(request, asked)?.flags),
-            create if create == Opcode::Create as u32 => {
-                let made: EntryOut = object(answer, size_of::<OutHeader>())?;
-                (made.nodeid, object::<CreateIn>(request, asked)?.flags)
-            }
-            _ => return None,
-        };
+        let Opening { inode, flags, .. } = opening(request, answer)?;
         let flags = OFlags::from_bits_retain(flags);
         let writable = match flags & OFlags::ACCMODE {
             OFlags::RDONLY => false,
@@ -79,11 +71,4 @@ impl Share {
 fn asks_each_time(file: &File, found: &Stat) -> bool {
     let kind = || fstatfs(file).map_or(0, |found| found.f_type as u32);
     major(found.st_dev) == 0 && ASK_EACH_TIME.contains(&kind())
-}
-
-/// Copies an object out of a message.
-pub(super) fn object<T: ByteValued + Default>(message: &[u8], at: usize) -> Option<T> {
-    let mut object = T::default();
-    object.as_mut_slice().copy_from_slice(message.get(at..)?.get(..size_of::<T>())?);
-    Some(object)
 }
