@@ -187,10 +187,12 @@ impl Mux {
 
     /// Resets the guest's streams after the host's timeout. Returns the time until the next timeout.
     pub(super) fn give_up_awaited(&mut self) -> Option<Duration> {
-        if self.table.awaits_for(Instant::now())?.is_zero() {
-            self.table.give_up_awaited(Instant::now());
+        if !self.table.awaits() {
+            return None;
         }
-        self.table.awaits_for(Instant::now())
+        let now = Instant::now();
+        self.table.give_up_awaited(now);
+        self.table.awaits_for(now)
     }
 
     /// Handles an event of a dial's or a connection's stream.

@@ -26,8 +26,6 @@ pub(super) struct Link {
     pub(super) connection: Connection,
     /// Kept until the host's end is no longer needed.
     pub(super) stream: Option<UnixStream>,
-    /// The guest opened it, and the host has not accepted it yet: bytes are kept for it.
-    awaited: bool,
     /// The stream may have bytes: no read has returned nothing since its last event.
     pub(super) readable: bool,
     /// The stream is watched for room to write.
@@ -115,7 +113,6 @@ impl Table {
         // Bytes may have come before the stream was watched.
         let link = Link {
             connection,
-            awaited: stream.is_none(),
             stream,
             readable: true,
             watches_room: false,
@@ -135,10 +132,14 @@ impl Table {
     pub(super) fn accept(&mut self, id: u64, mut stream: UnixStream) {
         self.awaited.remove(&id);
         if let Some(link) = self.links.get_mut(&id) {
-            link.awaited = false;
             link.connection.flush(&mut stream);
             link.stream = Some(stream);
         }
+    }
+
+    /// Returns true if the host has not accepted some connection yet.
+    pub(super) fn awaits(&self) -> bool {
+        !self.awaited.is_empty()
     }
 
     /// Returns the time until the next timeout of an awaited connection.
@@ -151,7 +152,6 @@ impl Table {
         while let Some(first) = self.awaited.first_entry().filter(|first| *first.get() <= now) {
             let (id, _) = first.remove_entry();
             if let Some(link) = self.links.get_mut(&id) {
-                link.awaited = false;
                 link.connection.reset();
                 link.connection.host_gone();
             }
@@ -173,12 +173,15 @@ impl Table {
     pub(super) fn settle(&mut self, id: u64) {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.close_ended_halves();
+        if link.connection.left_by_host() {
+            self.awaited.remove(&id);
+        }
         if link.connection.left_by_guest() {
             // The ports may belong to a newer connection already.
             if self.by_ports.get(&link.connection.ports()) == Some(&id) {
                 self.by_ports.remove(&link.connection.ports());
             }
-            if link.stream.is_none() && !link.awaited {
+            if link.stream.is_none() && !self.awaited.contains_key(&id) {
                 return self.remove(id);
             }
         }
@@ -197,7 +200,6 @@ impl Table {
     /// if a guest opens and resets without end and gives no rx buffer.
     fn remove(&mut self, id: u64) {
         let Some(link) = self.links.remove(&id) else { return };
-        self.awaited.remove(&id);
         if link.connection.is_dialled_by_guest()
             && let Some(count) = self.dialled_by_guest.get_mut(&link.connection.ports().host)
         {
@@ -259,7 +261,6 @@ impl Link {
     fn close_ended_halves(&mut self) {
         if self.connection.left_by_host() {
             self.stream = None;
-            self.awaited = false;
             return;
         }
         let Some(stream) = &self.stream else { return };
