@@ -6,11 +6,13 @@ use std::io::Write;
 
 use crate::VmError;
 use crate::process::has_ended;
-use crate::share_process::with_share;
+use crate::share_process::shares_of;
 
 /// Sets the score of a VMM and its share, -1000 to 1000. An ended process is no error.
 pub(crate) fn set(pid: u32, score: i32) -> Result<(), VmError> {
-    with_share(pid).into_iter().try_for_each(|pid| set_one(pid, score))
+    set_one(pid, score)?;
+    // After the VMM: a share that it starts from here on has the score already.
+    shares_of(pid).into_iter().try_for_each(|share| set_one(share, score))
 }
 
 fn set_one(pid: u32, score: i32) -> Result<(), VmError> {

@@ -3,6 +3,7 @@
 //! process.
 
 use std::fs;
+use std::path::Path;
 
 /// Most processes of one VMM to look at. It starts one, and can start none later.
 const SHARES_MAX: usize = 4;
@@ -14,16 +15,12 @@ pub fn with_volumes(pid: u32) -> u32 {
     shares_of(pid).first().copied().unwrap_or(pid)
 }
 
-/// Returns the VMM and its share, if it has one by now.
-pub(crate) fn with_share(pid: u32) -> Vec<u32> {
-    std::iter::once(pid).chain(shares_of(pid)).collect()
-}
-
 /// Returns the VMM's share. It is empty if there is none, or if it has ended.
 pub(crate) fn shares_of(pid: u32) -> Vec<u32> {
     let mut children = match fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) {
         Ok(list) => list.split_whitespace().filter_map(|number| number.parse().ok()).collect(),
-        // The process has ended, or the kernel was built without the list (CONFIG_PROC_CHILDREN).
+        Err(_) if !Path::new(&format!("/proc/{pid}")).exists() => Vec::new(),
+        // The kernel was built without the list (CONFIG_PROC_CHILDREN).
         Err(_) => found(pid),
     };
     children.truncate(SHARES_MAX);
@@ -57,14 +54,15 @@ mod tests {
             std::thread::yield_now();
         }
         assert_eq!((children.len(), found(parent.id())), (1, children.clone()));
-        assert_eq!(with_share(parent.id()), [parent.id(), children[0]]);
+        assert_eq!(shares_of(parent.id()), children);
         parent.kill().unwrap();
         parent.wait().unwrap();
         let _ = nix::sys::signal::kill(
             nix::unistd::Pid::from_raw(children[0].cast_signed()),
             nix::sys::signal::Signal::SIGKILL,
         );
-        assert_eq!(with_share(5_000_000), [5_000_000]);
+        assert!(shares_of(5_000_000).is_empty());
+        assert_eq!(with_volumes(5_000_000), 5_000_000);
         assert_eq!(parse_parent("17 (a) b (c) S 4 5"), Some(4));
     }
 }
