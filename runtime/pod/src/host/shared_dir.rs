@@ -74,6 +74,19 @@ mod tests {
 
     use super::*;
 
+    /// A directory with the tmpfs in it. `None` without the privilege to mount.
+    fn made() -> Option<(tempfile::TempDir, PathBuf)> {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = dir.path().join(NAME);
+        match make(&shared) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                eprintln!("skipped: needs the privilege to mount");
+                None
+            }
+            made => made.map(|()| Some((dir, shared))).unwrap(),
+        }
+    }
+
     #[test]
     fn one_that_is_not_there_or_not_mounted_is_taken_away() {
         let dir = tempfile::tempdir().unwrap();
@@ -86,15 +99,7 @@ mod tests {
 
     #[test]
     fn a_vmm_fills_its_own_directory_and_nothing_else() {
-        let dir = tempfile::tempdir().unwrap();
-        let shared = dir.path().join(NAME);
-        match make(&shared) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                eprintln!("skipped: needs the privilege to mount");
-                return;
-            }
-            made => made.unwrap(),
-        }
+        let Some((dir, shared)) = made() else { return };
         let mut log = fs::File::create(shared.join(LOGS).join("vmm.log")).unwrap();
         let full = std::iter::repeat_with(|| io::Write::write_all(&mut log, &[0; 64 << 10]))
             .take(1000)
@@ -113,15 +118,7 @@ mod tests {
 
     #[test]
     fn what_is_mounted_below_goes_with_it_and_keeps_its_files() {
-        let dir = tempfile::tempdir().unwrap();
-        let shared = dir.path().join(NAME);
-        match make(&shared) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                eprintln!("skipped: needs the privilege to mount");
-                return;
-            }
-            made => made.unwrap(),
-        }
+        let Some((dir, shared)) = made() else { return };
         assert_eq!(root(&shared), shared.join(ROOT));
         let (volume, point) = (dir.path().join("volume"), root(&shared).join("volume"));
         fs::create_dir(&volume).unwrap();
