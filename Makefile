@@ -42,6 +42,7 @@ full-kernel: deps ## build the full guest kernel, for handlers with `kernel = "f
 install: ## install what `make build` has built, as root or with DESTDIR=; PREFIX=/usr is where the daemon looks by default
 	install -D -m 755 -t '$(DESTDIR)$(PREFIX)/bin' $(BIN)/podvisor $(BIN)/podvisor-vmm
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/podvisor' $(IMAGE)/vmlinux $(wildcard $(IMAGE)/vmlinux-full) $(IMAGE)/root.erofs $(IMAGE)/scratch.ext4 $(IMAGE)/volume.ext4
+	cd '$(DESTDIR)$(PREFIX)/lib/podvisor' && sha256sum *.ext4 root.erofs vmlinux* >SHA256SUMS.new && chmod 644 SHA256SUMS.new && mv SHA256SUMS.new SHA256SUMS
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/podvisor' dist/runtimeclass.yaml
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/share/podvisor/monitoring' dist/monitoring/podvisor.json dist/monitoring/alerts.yaml
 	install -D -m 644 -t '$(DESTDIR)$(PREFIX)/lib/systemd/system' dist/podvisor.service dist/podvisor-device-plugin.service

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::build_id;
+use crate::digests::{DigestError, Digests};
 
 /// A file of the installation.
 #[derive(Clone, Debug)]
@@ -36,6 +37,14 @@ impl InstalledFile {
         let file = File::open(path)?;
         let build = build_id::of(&file).ok();
         Ok(InstalledFile { path: path.to_owned(), kept: Some(Arc::new(Kept { file, build })) })
+    }
+
+    /// Compares the file with its directory's list of digests. Reads all of the file.
+    ///
+    /// # Errors
+    /// The file differs from the installed one, or cannot be read.
+    pub fn check(&self, digests: &Digests) -> Result<(), DigestError> {
+        self.kept.as_ref().map_or(Ok(()), |kept| digests.check(&self.path, &kept.file))
     }
 
     /// The file's name, for messages.
