@@ -65,6 +65,12 @@ deb: build full-kernel ## a Debian package of all that, target/podvisor_VERSION_
 node-image: build full-kernel ## an OCI image that installs all that on a cluster's nodes, target/podvisor-node_VERSION_ARCHITECTURE.tar
 	@.ci/stage --last node-image dist/oci/build
 
+.PHONY: release
+release: ## deb and node-image with a bill of materials and signed digests: SIGN_KEY=path of a private key (PEM, Ed25519)
+	@[ -f '$(SIGN_KEY)' ] || { echo 'make release: SIGN_KEY is missing: the path of a private key' >&2; exit 2; }
+	@$(MAKE) --no-print-directory deb
+	@$(MAKE) --no-print-directory node-image
+
 .PHONY: e2e-build
 e2e-build: deps
 	@.ci/build -p tests-e2e --bins
