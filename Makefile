@@ -163,6 +163,10 @@ bench-lineup: deps ## a pod's start beside KVM alone, runc, crun and Firecracker
 	PODVISOR_NODE_MEMORY=8192 $(NODE) --icount $(BIN)/bench-lineup --bin $(BIN) --guest-image $(IMAGE) --floor $(BIN)/tests-floor \
 	  $(if $(FIRECRACKER),--firecracker '$(FIRECRACKER)')
 
+.PHONY: reproducible
+reproducible: deps ## build what ships in two directories and compare the bytes: PARTS="vmm agent daemon image kernel" (an hour for all)
+	tests/reproducible/run $(PARTS)
+
 .PHONY: fuzz
 fuzz: deps ## a minute of fuzzing for each parser of what strangers send, and for the VMM's devices
 	tests/fuzz/run
