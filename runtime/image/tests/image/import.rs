@@ -112,8 +112,13 @@ async fn an_import_says_how_far_it_is_and_what_was_there() {
         let (sender, input) = mpsc::channel(1);
         let mut running = node.images.begin_import(input, None).unwrap();
         sender.send(Ok(Bytes::copy_from_slice(&archive))).await.unwrap();
-        while running.view().received_bytes < archive.len() as u64 {
-            assert!(matches!(running.view().state, PullState::Waiting | PullState::Receiving));
+        loop {
+            // One view a turn: a second one could swallow the change to wait for.
+            let view = running.view();
+            if view.received_bytes == archive.len() as u64 {
+                break;
+            }
+            assert!(matches!(view.state, PullState::Waiting | PullState::Receiving));
             running.changed().await;
         }
         drop(sender);
