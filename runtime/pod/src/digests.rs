@@ -1,6 +1,6 @@
-//! The digests of an installation's files: `SHA256SUMS` beside them, as sha256sum(1) writes it, made by `make install`.
-//! A damaged disk, a bad copy or a broken update is found before a guest boots from it. This is no wall: an attacker
-//! able to change the files can change the list too.
+//! The digests of an installation's files: `SHA256SUMS` beside them, as sha256sum(1) writes it, made by
+//! `make install`. A damaged disk, a bad copy or a broken update is found before a guest boots from it. This
+//! is no wall: an attacker able to change the files can change the list too.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -35,7 +35,7 @@ pub enum DigestError {
     Read { path: PathBuf, source: io::Error },
     #[error("{} is not a list of digests: line {line} is not a digest and a name", path.display())]
     List { path: PathBuf, line: usize },
-    #[error("{} is not the file that was installed: its SHA-256 digest is {found}, and {} says {listed}", path.display(), list.display())]
+    #[error("{} has changed since its installation: its SHA-256 digest is {found}, but {} has {listed}", path.display(), list.display())]
     Differs { path: PathBuf, found: String, list: PathBuf, listed: String },
 }
 
@@ -136,7 +136,7 @@ mod tests {
         check(&dir).unwrap();
         fs::write(dir.path().join("vmlinux"), "Kernel").unwrap();
         let error = check(&dir).unwrap_err();
-        assert!(error.contains("/vmlinux is not the file that was installed"), "{error}");
+        assert!(error.contains("/vmlinux has changed since its installation"), "{error}");
         assert!(error.contains(OF_KERNEL) && error.contains(LIST), "{error}");
     }
 

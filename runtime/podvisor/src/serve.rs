@@ -297,8 +297,8 @@ fn pods_config(
     })
 }
 
-/// Refuses kernels and a root image that differ from the installed ones. No pod waits here, so all of their bytes
-/// can be read: some ten MiB.
+/// Refuses kernels and a root image that differ from the installed ones. No pod waits here, so all of their
+/// bytes can be read: some ten MiB.
 fn check_digests(config: &Config, files: [&InstalledFile; 3]) -> anyhow::Result<()> {
     let digests = Digests::of(&config.paths.guest_image)?;
     if !digests.are_there() {
