@@ -27,8 +27,8 @@ const NAMESPACES: &str = "proc/self/ns";
 /// The controllers of cgroup v2, with spaces between (cgroups(7)).
 const CONTROLLERS: &str = "sys/fs/cgroup/cgroup.controllers";
 
-/// The namespaces of a VMM's own.
-const NAMESPACES_NEEDED: [&str; 3] = ["mnt", "net", "ipc"];
+/// The namespaces of a VMM and its share.
+const NAMESPACES_NEEDED: [&str; 4] = ["mnt", "net", "ipc", "pid"];
 
 /// The controllers for bounding a VMM.
 const CONTROLLERS_NEEDED: [&str; 3] = ["cpu", "memory", "pids"];
@@ -81,6 +81,7 @@ mod tests {
             ("proc/self/ns/mnt", ""),
             ("proc/self/ns/net", ""),
             ("proc/self/ns/ipc", ""),
+            ("proc/self/ns/pid", ""),
         ];
         for (file, text) in files {
             let path = root.path().join(file);

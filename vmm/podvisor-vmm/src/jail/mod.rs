@@ -4,10 +4,10 @@
 //!
 //! | | VMM | share |
 //! |---|---|---|
-//! | `namespaces` | an empty root | the pod's shared directory as root |
+//! | `namespaces` | an empty root | the pod's shared directory as root; no other process |
 //! | `limits` | bounds on its resources | the same |
 //! | `user`, `capabilities` | a user of its own, no capability | root with seven capabilities |
-//! | `paths` (Landlock) | none | paths below the root |
+//! | `paths` (Landlock) | no path, no signal to others | paths below the root, no signal to others |
 //! | `filter` (seccomp) | no files by path | nothing but files |
 //!
 //! A jail is entered once, while there is one thread. Both share one network and one IPC namespace, with
@@ -22,6 +22,8 @@ mod paths;
 mod privileges;
 mod user;
 
+use std::fs::File;
+
 use nix::unistd::{Uid, setsid};
 use proto_vmm::VolumeCache;
 use vmm_vm::Share;
@@ -29,6 +31,7 @@ use vmm_vm::Share;
 pub(crate) use error::JailError;
 use error::failed;
 pub(crate) use filter::{Thread, filter_this_thread};
+pub(crate) use namespaces::with_processes_of_its_own;
 
 /// Leaves the daemon's session, and its network and IPC namespaces. Returns true if the process has the
 /// privileges to start a share.
@@ -53,11 +56,12 @@ pub(crate) fn enter() -> Result<(), JailError> {
 /// says.
 pub(crate) fn enter_as_share(volume_cache: VolumeCache) -> Result<Share, JailError> {
     leave_session();
+    let shared = File::open(".").map_err(failed("open the shared directory"))?;
     let descriptors_max = limits::apply_to_share()?;
     let share = namespaces::enter_shared(descriptors_max, volume_cache)?;
     capabilities::keep_those_of_a_share()?;
     privileges::forbid_new()?;
-    paths::allow_root()?;
+    paths::allow_below(&shared)?;
     filter_this_thread(Thread::Share).map_err(failed("filter system calls"))?;
     Ok(share)
 }

@@ -1,9 +1,12 @@
 //! The processes' own namespaces. The root is empty for the VMM and the pod's shared directory for the
-//! share. The network has no interfaces, and there is no System V IPC.
+//! share. The network has no interfaces, there is no System V IPC, and the share sees no other process.
+
+use std::fs::File;
+use std::io;
 
 use nix::fcntl::OFlag;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::stat::Mode;
 use nix::unistd::{chdir, pivot_root};
 use proto_vmm::VolumeCache;
@@ -25,6 +28,16 @@ pub(super) fn begin(privileged: bool) -> Result<(), JailError> {
         flags |= CloneFlags::CLONE_NEWUSER;
     }
     unshare(flags).map_err(failed("make namespaces"))
+}
+
+/// Runs `start`, and the process it starts is the first in a PID namespace of its own. Later threads of the
+/// caller stay in the caller's.
+pub(crate) fn with_processes_of_its_own<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let callers = File::open("/proc/self/ns/pid")?;
+    unshare(CloneFlags::CLONE_NEWPID)?;
+    let started = start();
+    setns(callers, CloneFlags::CLONE_NEWPID)?;
+    started
 }
 
 /// Makes an empty directory the root.

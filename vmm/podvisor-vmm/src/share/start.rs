@@ -11,6 +11,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use vmm_vm::{ShareLink, descriptors};
 
 use super::{ARGUMENT, NAME};
+use crate::jail;
 
 /// The program of this process, even if it was executed without a path.
 const PROGRAM: &str = "/proc/self/exe";
@@ -39,22 +40,23 @@ pub(crate) struct ShareProcess {
     ended: OwnedFd,
 }
 
-/// Starts the process in this one's working directory.
+/// Starts the process in this one's working directory, as the first in a PID namespace of its own. The VMM
+/// has none: its end would wait for every process in it, and the share may be stuck in a hanging file system.
 pub(crate) fn start(volume_cache: VolumeCache) -> Result<ShareProcess, ShareError> {
     let (link, theirs) = ShareLink::pair().map_err(ShareError::Start)?;
     // Including descriptors left open by the daemon.
     if let Err(error) = descriptors::close_on_exec() {
         tracing::info!(%error, "this kernel does not close all descriptors of a program at once");
     }
-    let child = Command::new(PROGRAM)
+    let mut share = Command::new(PROGRAM);
+    share
         .arg0(NAME)
         .args([ARGUMENT, volume_cache.as_str()])
         .env_clear()
         .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(ShareError::Start)?;
+        .stderr(Stdio::null());
+    let child = jail::with_processes_of_its_own(|| share.spawn()).map_err(ShareError::Start)?;
     let pid = Pid::from_child(&child);
     let ended = pidfd_open(pid, PidfdFlags::empty()).map_err(|error| ShareError::Start(error.into()))?;
     Ok(ShareProcess { link, ended })

@@ -80,11 +80,14 @@ fn the_share_has_the_volumes_and_the_vmm_nothing_of_them() {
         assert!(known.iter().any(|known| file.starts_with(known)) && !file.contains("kvm"), "{file}");
         assert!(!file.ends_with(".sock") && !file.contains("memfd"), "{file}");
     }
-    for namespace in ["net", "ipc", "mnt"] {
+    for namespace in ["net", "ipc", "mnt", "pid"] {
         let of = |proc: &Path| std::fs::read_link(proc.join("ns").join(namespace)).unwrap();
-        assert_ne!(of(&share.proc()), of(Path::new("/proc/self")));
-        assert_eq!(of(&share.proc()) == of(&vmm_proc), namespace != "mnt");
+        assert_ne!(of(&share.proc()), of(Path::new("/proc/self")), "{namespace}");
+        assert_eq!(of(&share.proc()) == of(&vmm_proc), ["net", "ipc"].contains(&namespace), "{namespace}");
     }
+    let status = std::fs::read_to_string(share.proc().join("status")).unwrap();
+    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap();
+    assert_eq!(numbers.split_whitespace().last(), Some("1"), "the share is not its namespace's first");
     let program = |proc: &Path| {
         let maps = std::fs::read_to_string(proc.join("maps")).unwrap();
         maps.lines().next().unwrap().split('-').next().unwrap().to_owned()
