@@ -96,7 +96,7 @@ previous: e2e-build
 FULL_KERNEL ?= full-kernel
 .PHONY: test-build
 test-build: deps
-	@.ci/build --for-tests '$(FULL_KERNEL)' -p tests-e2e -p tests-parity --bins
+	@.ci/build --for-tests '$(FULL_KERNEL)' -p tests-e2e -p tests-parity -p tests-red-team --bins
 
 .PHONY: test-programs
 test-programs: check
@@ -199,6 +199,14 @@ parity-build: deps
 .PHONY: parity
 parity: parity-build ## the same calls to a VM handler and to containerd with runc, compared: CONTAINERD=path (else Debian's), CASES=names (all)
 	@.ci/stage --last parity $(PARITY) $(CASES)
+
+.PHONY: red-team-build
+red-team-build: deps
+	@.ci/build -p tests-red-team --bins
+
+.PHONY: red-team
+red-team: red-team-build ## escapes tried from a VMM's thread and its share's: without walls, with each alone, with all (tests/red-team)
+	@.ci/stage --last red-team $(NODE) $(BIN)/red-team --bin $(BIN)
 
 .PHONY: kubelet
 kubelet: conformance-build ## a real kubelet with static pods: KUBELET=path of a kubelet (1.36)

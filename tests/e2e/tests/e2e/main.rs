@@ -47,6 +47,7 @@ mod process;
 mod programs;
 mod random_images;
 mod receive_filter;
+mod red_team;
 mod reload;
 mod resources;
 mod rpcs;
