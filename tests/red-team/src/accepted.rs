@@ -13,10 +13,13 @@ pub(crate) const ONE_WALL: &[(Role, &str, &str)] = &[
     (Vcpu, "set up an I/O ring", RING),
     (Share, "set up an I/O ring", RING),
     (Share, "take all capabilities", "the kernel's own rule: a process keeps what it gave up"),
+    (Share, "change the mode of a file of the node", "Landlock has no right for modes"),
+    (Share, "open a file beside the volume by its handle", HANDLE),
     (Share, "open a device in the volume", "the kernel's own rule: a mount's flag"),
     (Share, "leave a key to the node's root", "a process of root has root's keyring"),
 ];
 
+const HANDLE: &str = "linking an open file takes the same capability, and Landlock lets a mount's files pass";
 const PROCESS: &str = "the cgroup bounds processes and is emptied at the pod's end";
 const NAMESPACE: &str = "it gives rights over nothing outside";
 const PROGRAM: &str = "code that is there can be used as well";

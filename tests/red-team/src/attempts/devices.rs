@@ -29,22 +29,17 @@ fn read_disk(hand: &mut Hand, node: &Node) -> Tried {
     if read == 512 { Ok(()) } else { Err(Refusal::NoEffect) }
 }
 
-/// `/dev/zero`, with a name in the volume or in the root.
+/// `/dev/zero`, with a name in the volume.
 fn make_device(hand: &mut Hand, node: &Node) -> Tried {
-    let [on_node, below_root] = node.volumes();
-    let places = [format!("{on_node}/made"), format!("{below_root}/made"), "/made".to_owned()];
-    let clear = || {
-        for made in [node.path("disk/tenant/made").as_str(), "/made"] {
-            let _ = std::fs::remove_file(made);
-        }
-    };
-    clear();
+    let made = node.path("disk/tenant/made");
+    let _ = std::fs::remove_file(&made);
+    let places = node.volumes().map(|volume| format!("{volume}/made"));
     let device = hand.first(&places, |hand, place| {
         let mode = u64::from(libc::S_IFCHR | 0o666);
         hand.call(libc::SYS_mknodat, &[HERE, place, mode, libc::makedev(1, 5)])?;
         hand.call(libc::SYS_openat, &[HERE, place, libc::O_RDONLY as u64, 0])
     });
-    clear();
+    let _ = std::fs::remove_file(&made);
     device.map(drop)
 }
 
