@@ -20,16 +20,17 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "state",
                 kind: "path",
                 unset: None,
-                text: "Directory of what outlives a restart of the node: images, the records of pods and \
-                       containers, and the pods' scratch disks.",
+                text: "Directory for files kept across a restart of the node: images, the records of pods \
+                       and containers, and the pods' scratch disks.",
                 takes: Takes::Restart,
             },
             Key {
                 name: "run",
                 kind: "path",
                 unset: None,
-                text: "Directory of what ends with the node: sockets, and one directory for each pod. The path \
-                       has at most 64 bytes, because sockets below it must fit into a socket address.",
+                text: "Directory for files needed only until the node restarts: sockets, and one directory \
+                       for each pod. The path has at most 64 bytes, because sockets below it must fit into a \
+                       socket address.",
                 takes: Takes::Restart,
             },
             Key {
@@ -43,15 +44,15 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "vmm",
                 kind: "path",
                 unset: Some(("\"/usr/bin/podvisor-vmm\"", "`podvisor-vmm` in the directory of `podvisor`")),
-                text: "The program that runs a pod's VM.",
+                text: "Program of the VMM. Each pod's VM runs in one.",
                 takes: Takes::Restart,
             },
             Key {
                 name: "guest_image",
                 kind: "path",
                 unset: None,
-                text: "Directory of `vmlinux`, `root.erofs`, `scratch.ext4` and `volume.ext4`, which `make build` \
-                       makes, and of `vmlinux-full`, which `make full-kernel` makes.",
+                text: "Directory of the guest's files. `make build` makes `vmlinux`, `root.erofs`, \
+                       `scratch.ext4` and `volume.ext4`. `make full-kernel` makes `vmlinux-full`.",
                 takes: Takes::Restart,
             },
         ],
@@ -59,13 +60,14 @@ pub(crate) const SECTIONS: &[Section] = &[
     Section {
         name: "isolation",
         repeated: false,
-        text: "How far pods are kept from the node and from each other. `docs/tenants.md` and `SECURITY.md` say more.",
+        text: "Isolation of pods from the node and from each other. See `docs/tenants.md` and `SECURITY.md`.",
         keys: isolation::KEYS,
     },
     Section {
         name: "cni",
         repeated: false,
-        text: "Networks of pods. The files are read again for each pod, so a change of theirs needs neither a reload nor a restart.",
+        text: "Networks of pods. The files are read again for each pod, so a change in them needs neither a \
+               reload nor a restart.",
         keys: &[
             Key {
                 name: "conf_dir",
@@ -85,36 +87,38 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "cache_dir",
                 kind: "path",
                 unset: None,
-                text: "Directory where the results of plugins are kept until a pod's network is removed.",
+                text: "Directory for the results of plugins. A result is kept until the pod's network is \
+                       removed.",
                 takes: Takes::Restart,
             },
             Key {
                 name: "conf_template",
                 kind: "path",
                 unset: Some(("\"/etc/podvisor/cni.template\"", "no configuration is made")),
-                text: "Template of a CNI configuration. When the kubelet sends the node's pod ranges, the result \
-                       is written to `10-podvisor.conflist` in `cni.conf_dir`, unless another configuration is \
-                       in use there.",
+                text: "Template of a CNI configuration. When the kubelet sends the node's pod ranges, \
+                       Podvisor writes the result to `10-podvisor.conflist` in `cni.conf_dir`. It writes \
+                       nothing if another configuration is in use there.",
                 takes: Takes::Reload,
             },
             Key {
                 name: "settings",
                 kind: "`replay`, `replay-or-refuse`, `warn` or `refuse`",
                 unset: None,
-                text: "What becomes of sysctls, packet filters and other settings that CNI plugins leave in a pod's \
-                       network namespace, past which its VM's frames go. `replay` makes in the guest what can be \
-                       made there and warns of the rest, `replay-or-refuse` refuses a pod with such a rest, `warn` \
-                       makes nothing and warns of all, `refuse` refuses a pod with any.",
+                text: "How to treat sysctls, firewall rules and other settings that CNI plugins make in the \
+                       pod's network namespace. The VM's traffic bypasses them there. `replay` repeats them \
+                       in the guest where possible, and warns of the rest. `replay-or-refuse` also repeats \
+                       them, but refuses a pod if any are left. `warn` repeats none and warns of all. \
+                       `refuse` refuses a pod with any.",
                 takes: Takes::Reload,
             },
             Key {
                 name: "spare_namespaces",
                 kind: "number, at most 255",
                 unset: None,
-                text: "Network namespaces that wait for pods: made and read before, while no pod starts, so that a \
-                       pod's start does neither. VMM processes wait beside them, jailed and without a guest: as many \
-                       as pods took in the last five minutes, one at least, and no more than this. None waits while \
-                       the node is short of memory.",
+                text: "Number of network namespaces created in advance, while no pod starts. At most as many \
+                       VMMs are started in advance, too, jailed and without a guest: one for each pod of the \
+                       last five minutes, and at least one. There are no spares while the node is short of \
+                       memory.",
                 takes: Takes::Reload,
             },
         ],
@@ -128,17 +132,18 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "driver",
                 kind: "`systemd` or `cgroupfs`",
                 unset: Some(("\"systemd\"", "`systemd` where systemd runs the node, else `cgroupfs`")),
-                text: "The cgroup driver that the kubelet is asked to use (RuntimeConfig).",
+                text: "The cgroup driver reported to the kubelet (RuntimeConfig), for the kubelet to use.",
                 takes: Takes::Restart,
             },
             Key {
                 name: "strict",
                 kind: "boolean",
                 unset: None,
-                text: "Whether a pod is refused whose VMM cannot have a cgroup of its own, or whose cgroup allows \
-                       less memory than its VM and VMM take; the error says how much is missing. Otherwise such a \
-                       VMM stays in the daemon's cgroup, where nothing counts or limits it, and such a VM is made \
-                       to fit, so that its containers have less than their limits. The log has a warning then.",
+                text: "Refuse pods whose VMM has no cgroup of its own, or too small a one. The cgroup must \
+                       allow the memory of the VM and its VMM; the error says how much is missing. With \
+                       `false` the log has a warning instead. A VMM without a cgroup then stays in the \
+                       daemon's, without accounting or limits. A VM too large for its cgroup gets less \
+                       memory, and its containers get less than their limits.",
                 takes: Takes::Reload,
             },
         ],
@@ -152,24 +157,25 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "insecure",
                 kind: "list of `host[:port]`",
                 unset: None,
-                text: "Registries that are asked over plain HTTP. Loopback addresses always are.",
+                text: "Registries accessed over plain HTTP. Loopback addresses always are.",
                 takes: Takes::Reload,
             },
             Key {
                 name: "config_dir",
                 kind: "path",
                 unset: None,
-                text: "Directory of mirrors, as containerd has it: `<registry>/hosts.toml`, or \
-                       `_default/hosts.toml` for all others. The directory may be absent. The files are read \
-                       at each pull.",
+                text: "Directory of mirrors, in containerd's format: `<registry>/hosts.toml`, or \
+                       `_default/hosts.toml` for all others. The directory may be missing. The files are \
+                       read at each pull.",
                 takes: Takes::Reload,
             },
             Key {
                 name: "pinned",
                 kind: "list of names",
                 unset: None,
-                text: "Images that a kubelet keeps when it clears the disk, once they are here. A `*` at the end of a \
-                       whole name stands for any end: `registry.k8s.io/pause:*`.",
+                text: "Images that the kubelet does not remove when it clears the disk. They are not pulled \
+                       in advance. A `*` after the beginning of a full name matches any end: \
+                       `registry.k8s.io/pause:*`.",
                 takes: Takes::Reload,
             },
         ],
@@ -183,18 +189,18 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "address",
                 kind: "`address:port`",
                 unset: None,
-                text: "Address that the server listens on; port 0 is any free port. The URLs that the kubelet \
-                       gets name the address, so it must be an address of a host. The kubelet is the client, so \
-                       loopback is enough.",
+                text: "Address of the server. Port 0 is any free port. The kubelet gets URLs with this \
+                       address, so it must be an address of a host. The kubelet is the client, so loopback \
+                       is enough.",
                 takes: Takes::Restart,
             },
             Key {
                 name: "certificate",
                 kind: "path",
                 unset: Some(("\"/etc/podvisor/tls.crt\"", "plain HTTP")),
-                text: "Certificate chain in PEM for TLS. The certificate must have the address as an IP subject \
-                       alternative name, and its authority must be among those that the node's system trusts. \
-                       Certificate and key are set together, and read again when the files change.",
+                text: "Certificate chain in PEM for TLS. The certificate must have the address as an IP \
+                       subject alternative name. The node's system must trust its authority. Certificate and \
+                       key are set together, and read again when the files change.",
                 takes: Takes::Restart,
             },
             Key {
@@ -209,35 +215,36 @@ pub(crate) const SECTIONS: &[Section] = &[
     Section {
         name: "metrics",
         repeated: false,
-        text: "Figures for Prometheus: of the daemon at `/metrics`, of pods and containers at `/metrics/cadvisor`.",
+        text: "Metrics for Prometheus: of the daemon at `/metrics`, of pods and containers at \
+               `/metrics/cadvisor`.",
         keys: &[Key {
             name: "address",
             kind: "`address:port`",
             unset: Some(("\"127.0.0.1:9134\"", "nothing is served")),
-            text: "Address that the server listens on, in plain HTTP and for anyone who reaches it: names of pods, \
-                   namespaces and images are among the figures.",
+            text: "Address of the server. It speaks plain HTTP and accepts every client. The metrics contain \
+                   names of pods, namespaces and images.",
             takes: Takes::Reload,
         }],
     },
     Section {
         name: "traces",
         repeated: false,
-        text: "Spans of CRI calls for a collector of OpenTelemetry's; `docs/traces.md` says what is in them.",
+        text: "Spans of CRI calls for an OpenTelemetry collector. `docs/traces.md` describes them.",
         keys: &[
             Key {
                 name: "endpoint",
                 kind: "`http://host:port`",
                 unset: Some(("\"http://127.0.0.1:4317\"", "nothing is traced")),
-                text: "The collector's address for OTLP over gRPC, in plaintext: names of pods, namespaces and images are among \
-                       the spans.",
+                text: "The collector's address for OTLP over gRPC, in plaintext. The spans contain names of \
+                       pods, namespaces and images.",
                 takes: Takes::Restart,
             },
             Key {
                 name: "sample",
                 kind: "number, 0 to 1",
                 unset: None,
-                text: "Share of the calls that is traced where the caller has no trace of its own. The decision of a caller that \
-                       has one holds.",
+                text: "Share of calls traced if the caller has no trace of its own. If it has one, the \
+                       caller's decision holds.",
                 takes: Takes::Restart,
             },
         ],
@@ -251,15 +258,16 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "level",
                 kind: "filter",
                 unset: None,
-                text: "A level, `off`, `error`, `warn`, `info`, `debug` or `trace`, and others for single modules, as in \
-                       `info,runtime_pod=debug`. The environment variable `PODVISOR_LOG` comes before this key.",
+                text: "A level (`off`, `error`, `warn`, `info`, `debug` or `trace`), and others for single \
+                       modules, as in `info,runtime_pod=debug`. The environment variable `PODVISOR_LOG` \
+                       overrides this key.",
                 takes: Takes::Reload,
             },
             Key {
                 name: "format",
                 kind: "`text` or `json`",
                 unset: None,
-                text: "Form of a line: text for people, or a JSON object with the spans in which it was written.",
+                text: "Format of a line: text for people, or a JSON object that includes the line's spans.",
                 takes: Takes::Restart,
             },
         ],
@@ -267,15 +275,16 @@ pub(crate) const SECTIONS: &[Section] = &[
     Section {
         name: "nri",
         repeated: false,
-        text: "Plugins of the node, by the Node Resource Interface. They hear of pods in VMs, and change what their containers are \
-               made of; the pods of another runtime keep that one's own plugins.",
+        text: "Plugins of the node, by the Node Resource Interface. They are notified of pods in VMs, and \
+               can change their containers. Pods of another runtime keep that runtime's plugins.",
         keys: nri::KEYS,
     },
     Section {
         name: "upstream",
         repeated: false,
-        text: "Another runtime on the node, containerd or CRI-O. Pods of its handlers go there whole, as does every later \
-               call about them, so that pods of the node itself can run: with its network, with all of its devices.",
+        text: "Another runtime on the node, containerd or CRI-O. It gets the pods of its handlers, with \
+               every later call about them. So pods of the node itself can run, with the node's network and \
+               all of its devices.",
         keys: &[
             Key {
                 name: "socket",
@@ -288,15 +297,16 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "handlers",
                 kind: "list of names",
                 unset: None,
-                text: "Handlers that lead to the other runtime, by the names that it has for them.",
+                text: "Handlers of the other runtime, by its own names for them.",
                 takes: Takes::Restart,
             },
             Key {
                 name: "unnamed_pods",
                 kind: "`none`, `node` or `all`",
                 unset: None,
-                text: "Which of the pods that name no handler go to the other runtime's default handler: none of \
-                       them, those that ask for the node's network, PID or IPC namespace, or all.",
+                text: "Pods that name no handler and go to the other runtime's default handler. `none`: no \
+                       pods. `node`: pods that ask for the node's network, PID or IPC namespace. `all`: all \
+                       of them.",
                 takes: Takes::Restart,
             },
         ],
@@ -304,8 +314,8 @@ pub(crate) const SECTIONS: &[Section] = &[
     Section {
         name: "handler",
         repeated: true,
-        text: "A runtime handler, which a RuntimeClass names. The table may be there several times. Without any \
-               table there is one handler, `podvisor`, with the defaults below.",
+        text: "A runtime handler, named by a RuntimeClass. The table may be repeated, for at most 128 \
+               handlers. Without any table there is one handler, `podvisor`, with the defaults below.",
         keys: handler::KEYS,
     },
 ];

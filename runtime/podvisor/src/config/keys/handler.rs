@@ -8,119 +8,120 @@ pub(super) const KEYS: &[Key] = &[
         name: "name",
         kind: "string",
         unset: None,
-        text: "Name of the handler. Each name may be there once.",
+        text: "Name of the handler. No two handlers have the same name.",
         takes: Takes::Reload,
     },
     Key {
         name: "default",
         kind: "boolean",
         unset: None,
-        text: "Whether this handler runs pods that name no handler. At most one handler may say so; the \
-               only handler does without saying so. Without such a handler, pods that name none are \
-               refused.",
+        text: "Run pods that name no handler. At most one handler may set this. A single handler is the \
+               default without it. Without a default handler, such pods are refused.",
         takes: Takes::Reload,
     },
     Key {
         name: "memory_mib",
         kind: "number, MiB",
         unset: None,
-        text: "Memory for the containers of a pod without a memory limit, and for the containers \
-               without a limit in a pod that has one.",
+        text: "Memory for the containers of a pod without a memory limit. In a pod with a limit it is for \
+               the containers without a limit of their own.",
         takes: Takes::Reload,
     },
     Key {
         name: "memory_max_mib",
         kind: "number, MiB",
         unset: Some(("4096", "the memory of the node")),
-        text: "Most memory of one pod's VM, its overhead included. A pod that needs more is refused.",
+        text: "Maximum memory of one pod's VM, including its overhead. A pod that needs more is refused.",
         takes: Takes::Reload,
     },
     Key {
         name: "vcpus_max",
         kind: "number, 1 to 64",
         unset: Some(("8", "the number of the node's CPUs")),
-        text: "Most vCPUs of one pod's VM.",
+        text: "Maximum number of vCPUs of one pod's VM.",
         takes: Takes::Reload,
     },
     Key {
         name: "scratch_mib",
         kind: "number, MiB",
         unset: None,
-        text: "Size of a pod's scratch disk, which holds what containers write. The disk is a sparse \
-               file in `paths.state`.",
+        text: "Size of a pod's scratch disk, for files written by its containers. The disk is a sparse file \
+               in `paths.state`.",
         takes: Takes::Reload,
     },
     Key {
         name: "scratch_sum_mib",
         kind: "number, MiB",
         unset: Some(("65536", "no bound")),
-        text: "Most that the scratch disks of all of the handler's pods come to. A pod beyond that is refused until another \
-               one has ended.",
+        text: "Maximum size of all scratch disks of the handler's pods together, at least `scratch_mib`. A \
+               pod beyond it is refused until another one has ended.",
         takes: Takes::Reload,
     },
     Key {
         name: "writable_layer_mib",
         kind: "number, MiB",
         unset: Some(("1024", "the pod's scratch disk")),
-        text: "Most that one container's writable layer takes of the scratch disk. A program that writes more gets \
-               EDQUOT.",
+        text: "Maximum size of one container's writable layer on the scratch disk. A program that writes \
+               more gets EDQUOT.",
         takes: Takes::Reload,
     },
     Key {
         name: "share_all_volumes",
         kind: "boolean",
         unset: None,
-        text: "Whether pods reach every volume on the node. Otherwise a VM keeps the pod's emptyDirs itself, \
-               where programs of the node do not see their files, and copies of its ConfigMaps, Secrets and \
-               their like.",
+        text: "Let pods access all of their volumes on the node. With `false` the VM keeps the pod's \
+               emptyDirs itself, and programs of the node do not see their files. It also gets copies of the \
+               pod's ConfigMaps, Secrets and similar volumes.",
         takes: Takes::Reload,
     },
     Key {
         name: "volume_cache",
         kind: "`none`, `auto` or `always`",
         unset: None,
-        text: "Which of a node's files guests keep in their own memory, for volumes that they reach on the node. `none`: \
-               nothing but what programs map, so that each read and write goes to the node. `auto`: what files hold, as \
-               long as their sizes and times are the same, which each read asks for. `always`: names and attributes too, for volumes that nobody but the \
-               pod changes.",
+        text: "How guests cache files of volumes on the node, in their own memory. `none`: only files mapped \
+               by programs; each read and write goes to the node. `auto`: contents of files while their \
+               sizes and times stay the same; each read checks them. `always`: also names and attributes, \
+               for volumes changed only by the pod. Guests miss other changes for up to a day.",
         takes: Takes::Reload,
     },
     Key {
         name: "host_sockets",
         kind: "list of paths",
         unset: None,
-        text: "Unix sockets of the node that containers may reach, for streams alone: those that a container mounts, or \
-               that lie in a directory which it mounts. Who connects is a process in the pod's cgroup, with the user \
-               and groups that the pod names in numbers, else nobody. At most sixteen; a pod that was started \
-               while there was none reaches none.",
+        text: "Unix sockets of the node for containers, at most sixteen and only for streams. A container \
+               mounts the socket or a directory around it. The node's server sees a process in the pod's \
+               cgroup, with the pod's numeric user and groups, or nobody's. A pod started with an empty list \
+               cannot use sockets added later.",
         takes: Takes::Reload,
     },
     Key {
         name: "kernel",
         kind: "`small` or `full`",
         unset: None,
-        text: "Kernel of the pods' guests. `small` boots fastest and takes the least memory; `full` has what a \
-               distribution's kernel has besides, for images that mount network shares, load legacy packet \
-               filters or look into the kernel.",
+        text: "Kernel of the pods' guests. `small` boots fastest and takes the least memory. `full` adds the \
+               features of a distribution's kernel, for images that mount network shares, load legacy \
+               firewall rules or inspect the kernel.",
         takes: Takes::Reload,
     },
     Key {
         name: "template",
         kind: "`off`, `namespace` or `node`",
         unset: None,
-        text: "Which pods start from one VM that was booted before and saved, rather than boot. They start sooner, and take less \
-               memory together; they have in common what the kernel drew at that boot, and read the same pages of memory. \
-               `off`: none. `namespace`: those of one namespace. `node`: all. The first pod of a size boots, and so do others for \
-               which there is no template yet.",
+        text: "Which pods start from a VM snapshot instead of booting. They start sooner, and take less \
+               memory together. They share some random values, chosen by the kernel when the snapshot's VM \
+               booted, and read the same pages of memory. `off`: none. `namespace`: the pods of one \
+               namespace share snapshots. `node`: all pods share them. A pod boots if its size has no \
+               snapshot yet.",
         takes: Takes::Reload,
     },
     Key {
         name: "spare_vms",
         kind: "number, at most 64",
         unset: None,
-        text: "Most VMs that wait for pods: each has gone on from a template and is ready but for the pod's name and \
-               network. As many wait as pods were asked for in the last five minutes, and one at least; none while the node \
-               is short of memory. Each takes some ten MiB. Needs `template`.",
+        text: "Maximum number of VMs started in advance from a template. They are ready except for the pod's \
+               name and network. There is one for each pod of the last five minutes, and at least one with \
+               `template = \"node\"`. There are none while the node is short of memory. Each takes about ten \
+               MiB. Needs a `template` other than `off`.",
         takes: Takes::Reload,
     },
 ];

@@ -8,7 +8,7 @@ pub(super) const KEYS: &[Key] = &[
         name: "enabled",
         kind: "boolean",
         unset: None,
-        text: "Whether there are plugins.",
+        text: "Use plugins. With `false` no plugin is started, and none can connect.",
         takes: Takes::Restart,
     },
     Key {
@@ -16,53 +16,58 @@ pub(super) const KEYS: &[Key] = &[
         kind: "path",
         unset: Some((
             "\"/run/podvisor/nri.sock\"",
-            "`/var/run/nri/nri.sock`; with another runtime behind Podvisor, which may serve that one, `nri.sock` in `paths.run`",
+            "`/var/run/nri/nri.sock`, or `nri.sock` in `paths.run` with another runtime behind Podvisor",
         )),
-        text: "The socket for plugins that connect. Its mode is 0600. A socket that another process serves is left to it.",
+        text: "Socket for connecting plugins. Its mode is 0600. Podvisor never takes a socket from another \
+               process. By default it leaves the usual one to another runtime behind it.",
         takes: Takes::Restart,
     },
     Key {
         name: "connections",
         kind: "boolean",
         unset: None,
-        text: "Whether plugins may connect. Without it there are those alone that Podvisor starts.",
+        text: "Let plugins connect. With `false` there are only plugins started by Podvisor.",
         takes: Takes::Restart,
     },
     Key {
         name: "plugin_dir",
         kind: "path",
         unset: None,
-        text: "Directory of plugins that Podvisor starts: executable files whose names begin with two digits and `-`. Plugins are \
-               asked in the order of these numbers.",
+        text: "Directory of plugins started by Podvisor: executable files whose names begin with two digits \
+               and `-`. The digits give the order of the plugins.",
         takes: Takes::Restart,
     },
     Key {
         name: "plugin_conf_dir",
         kind: "path",
         unset: None,
-        text: "Directory of the configurations of plugins that Podvisor starts: `10-name.conf`, or `name.conf` for every number.",
+        text: "Directory of configurations for plugins started by Podvisor: `10-name.conf`, or `name.conf` \
+               for every number.",
         takes: Takes::Restart,
     },
     Key {
         name: "registration_timeout_seconds",
         kind: "number",
         unset: None,
-        text: "How long a plugin may take to register, and after that to take what pods and containers there are.",
+        text: "Timeout for a plugin to register, from 1 to 60 seconds. The same timeout applies again to its \
+               processing of the existing pods and containers.",
         takes: Takes::Restart,
     },
     Key {
         name: "request_timeout_seconds",
         kind: "number",
         unset: None,
-        text: "How long a plugin may take to answer. One that takes longer is dropped, and the pod goes on without it.",
+        text: "Timeout for a plugin's answer, from 1 to 60 seconds. A slower plugin is disconnected, and the \
+               pod goes on without it. If this plugin validates adjustments, the container is not created.",
         takes: Takes::Restart,
     },
     Key {
         name: "unsupported",
         kind: "`refuse` or `ignore`",
         unset: None,
-        text: "What becomes of what a plugin asks for and a container in a VM cannot have (hooks, namespaces and cgroups of the \
-               node): the container is not made, or it is made without it.",
+        text: "How to treat a plugin's adjustments if a VM does not support them: hooks, and namespaces and \
+               cgroups of the node. `refuse`: the container is not created. `ignore`: it is created without \
+               them.",
         takes: Takes::Restart,
     },
 ];
