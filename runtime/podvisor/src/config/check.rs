@@ -6,15 +6,15 @@ use runtime_spec::TemplateScope;
 
 use super::{Config, Handler, UnnamedPods, Upstream, filter, tenancy};
 
-/// Handlers of a node: each has a RuntimeClass, so this is far more than anyone can choose from. Status lists
+/// Maximum number of handlers of a node. Each has a RuntimeClass, and no cluster needs so many. Status lists
 /// all of them.
 const HANDLERS_MAX: usize = 128;
 
-/// Sockets of one handler. A node has a few agents, and each socket is searched for behind each mount of a
-/// container.
+/// Maximum number of sockets of one handler. A node has a few agents, and each socket is searched for behind
+/// each mount of a container.
 const HOST_SOCKETS_MAX: usize = 16;
 
-/// Spare VMs of one handler. Each takes about ten MiB.
+/// Maximum number of spare VMs of one handler. Each takes about ten MiB.
 const SPARE_VMS_MAX: u8 = 64;
 
 /// A contradiction.
@@ -94,7 +94,7 @@ fn check_spares(index: usize, handler: &Handler) -> Result<(), Contradiction> {
         return wrong(format!("{} VMs are more than {SPARE_VMS_MAX}", handler.spare_vms));
     }
     if handler.spare_vms > 0 && handler.template == TemplateScope::Off {
-        return wrong("VMs that wait for pods are started from a template, and template = \"off\"".into());
+        return wrong("spare VMs are started from a template, and template = \"off\"".into());
     }
     Ok(())
 }

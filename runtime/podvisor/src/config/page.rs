@@ -7,10 +7,11 @@ use super::DEFAULT_FILE;
 use super::keys::SECTIONS;
 use super::reference::{default, header, occasion};
 
-const DESCRIPTION: &str = "The file is TOML. Every key has a default, and the file may be absent. An unknown key or a value of the \
-     wrong type is an error that names the line. The daemon reads the file when it starts, and again at \
-     `systemctl reload podvisor` (SIGHUP); each key says whether a reload takes up its new value or a restart, with which \
-     running pods go on. `podvisor config` prints what is in force, and `podvisor config example` a file with every key commented out.";
+const DESCRIPTION: &str = "The file is TOML. Every key has a default, and the file may be missing. An \
+     unknown key or a value of the wrong type is an error with the line number. The daemon reads the file \
+     when it starts, and again after `systemctl reload podvisor` (SIGHUP). A new value takes effect after a \
+     reload or after a restart, as stated for each key. Running pods go on in both cases. `podvisor config` \
+     prints the values in force. `podvisor config example` prints a file with every key commented out.";
 
 /// Adds the sections of the page.
 pub(crate) fn add_to(roff: &mut Roff) {

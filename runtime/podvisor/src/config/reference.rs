@@ -42,7 +42,7 @@ pub(crate) fn commented() -> String {
     let mut text = String::from(
         "# Podvisor's configuration, read from /etc/podvisor/config.toml when the daemon starts and\n\
          # when it is reloaded.\n\
-         # A key that is commented out has its default; a key that is unset by default shows an example.\n",
+         # A commented-out key has its default. A key without a default shows an example.\n",
     );
     for section in SECTIONS {
         text.push('\n');

@@ -22,7 +22,7 @@ pub(super) struct Report {
     pub(super) daemon: Daemon,
     /// All keys in force.
     pub(super) keys: Vec<KeyReport>,
-    /// Keys only in the file: those of handlers that are not in force yet.
+    /// Keys only in the file: those of handlers not in force yet.
     pub(super) only_in_file: Vec<KeyReport>,
 }
 

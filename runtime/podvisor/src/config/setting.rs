@@ -28,7 +28,7 @@ pub(crate) enum Origin {
     Default,
     /// A line of the configuration file.
     File { file: PathBuf, line: usize },
-    /// Another key, which changes defaults.
+    /// Another key changed the default.
     Preset { key: String },
     /// A variable of the process's environment.
     Environment { variable: String },

@@ -41,7 +41,7 @@ impl Traces {
     pub(crate) fn resolved(&self) -> Result<Option<TracesConfig>, WrongTraces> {
         let Traces { endpoint, sample } = self;
         if !(0.0..=1.0).contains(sample) {
-            let message = format!("{sample} is no share, which is from 0 to 1");
+            let message = format!("{sample} is no share from 0 to 1");
             return Err(WrongTraces { key: "traces.sample", message });
         }
         let Some(endpoint) = endpoint else { return Ok(None) };
