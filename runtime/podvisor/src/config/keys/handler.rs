@@ -90,8 +90,8 @@ pub(super) const KEYS: &[Key] = &[
         unset: None,
         text: "Unix sockets of the node for containers, at most sixteen and only for streams. A container \
                mounts the socket or a directory around it. The node's server sees a process in the pod's \
-               cgroup, with the pod's numeric user and groups, or nobody's. A pod started with an empty list \
-               cannot use sockets added later.",
+               cgroup, with the pod's numeric user and groups, or else those of the user nobody. A pod \
+               started with an empty list cannot use sockets added later.",
         takes: Takes::Reload,
     },
     Key {
