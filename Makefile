@@ -23,17 +23,22 @@ help: ## list the targets
 	@grep -hE '^[a-z][a-z-]*:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1|/' | column -t -s '|'
 
 .PHONY: deps
-deps: ## install the Debian packages that building and testing need (root; else names them)
+deps: ## install the Debian packages that building and testing need, container runtimes among them (root; else names them)
 	@.ci/stage --clear
 	@.ci/stage deps tests/deps
 
+.PHONY: build-deps
+build-deps: ## install only the packages that building needs (root; else names them)
+	@.ci/stage --clear
+	@.ci/stage deps tests/deps --build
+
 .PHONY: build guest-image
 guest-image: build
-build: deps ## build the daemon, the VMM, the agent, and what a VM boots from: kernel, root image, scratch template
+build: build-deps ## build the daemon, the VMM, the agent, and what a VM boots from: kernel, root image, scratch template
 	@.ci/build
 
 .PHONY: full-kernel
-full-kernel: deps ## build the full guest kernel, for handlers with `kernel = "full"`; install, deb and node-image take it where it is
+full-kernel: build-deps ## build the full guest kernel, for handlers with `kernel = "full"`; install, deb and node-image take it where it is
 	@.ci/stage full-kernel guest-image/build full-kernel >/dev/null
 
 # The units and the configuration have the paths of PREFIX=/usr; with another the installed copies are changed. A configuration that is
