@@ -19,6 +19,9 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 /// Timeout for the removal of an image. It waits for the disk to remove gigabytes.
 const REMOVES_WITHIN: Duration = Duration::from_secs(120);
 
+/// Timeout for the end or the removal of a pod. A hanging guest is given up after less.
+const ENDS_WITHIN: Duration = Duration::from_secs(120);
+
 /// The name by which the daemon introduces itself (`runtime/cri`, Version).
 const RUNTIME_NAME: &str = "podvisor";
 
@@ -171,6 +174,20 @@ impl Daemon {
         let mut runtime = self.client.runtime.clone();
         let request = v1::ListContainersRequest::default();
         Ok(self.ask("ListContainers", runtime.list_containers(request)).await?.containers)
+    }
+
+    /// Ends a pod's containers and its VM.
+    pub(crate) async fn stop_pod(&self, id: &str) -> Result<(), DaemonError> {
+        let mut runtime = self.client.runtime.clone();
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.ask_within(ENDS_WITHIN, "StopPodSandbox", runtime.stop_pod_sandbox(request)).await.map(drop)
+    }
+
+    /// Removes a pod with its containers.
+    pub(crate) async fn remove_pod(&self, id: &str) -> Result<(), DaemonError> {
+        let mut runtime = self.client.runtime.clone();
+        let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
+        self.ask_within(ENDS_WITHIN, "RemovePodSandbox", runtime.remove_pod_sandbox(request)).await.map(drop)
     }
 
     /// A container's status, with all verbose information.

@@ -31,11 +31,13 @@ mod man;
 mod node;
 mod port_forward;
 mod ps;
+mod rm;
 mod run;
 mod runtimeclass;
 mod serve;
 mod session;
 mod show;
+mod sought;
 mod state_lock;
 mod terminal;
 mod top;
@@ -68,6 +70,8 @@ enum Command {
     Run(run::Args),
     /// List the node's pods with their containers.
     Ps(ps::Args),
+    /// Stop and remove pods.
+    Rm(rm::Args),
     /// Print all information about pods and containers.
     Inspect(inspect::Args),
     /// Show CPU, memory and network usage of pods and containers.
@@ -145,6 +149,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::serve(loaded()?, file, args),
         Command::Run(args) => run::run(&config()?, file, &args),
         Command::Ps(args) => client::block_on(ps::ps(&config()?, args)),
+        Command::Rm(args) => client::block_on(rm::remove(&config()?, args)),
         Command::Inspect(args) => client::block_on(inspect::inspect(&config()?, args)),
         Command::Top(args) => client::block_on(top::top(&config()?, args)),
         Command::Events(args) => client::block_on(events::events(&config()?, args)),

@@ -2,19 +2,18 @@
 
 mod container;
 mod pod;
-mod sought;
 
 use std::process::ExitCode;
 
 use anyhow::Context;
 use proto_cri::v1;
 
-use self::sought::{Candidate, Kind, candidates, find};
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::listing::{self, Pod};
 use crate::show::entries::Entries;
 use crate::show::{FormArg, answers};
+use crate::sought::{Candidate, Kind, candidates, find};
 
 /// Arguments of `podvisor inspect`.
 #[derive(Debug, clap::Args)]

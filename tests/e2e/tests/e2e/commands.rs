@@ -88,6 +88,52 @@ async fn a_private_daemon_leaves_the_nodes_pods_alone_and_ends_with_its_command(
 }
 
 #[tokio::test]
+async fn a_run_beside_a_daemon_without_a_network_has_a_daemon_of_its_own() {
+    let Some(host) = Host::start().await else { return };
+    std::fs::remove_file(host.network.conf_dir.join("10-test.conflist")).unwrap();
+    let output = Command::new(host.daemon.binary())
+        .arg("--config")
+        .arg(host.daemon.config())
+        .args(["run", "--rm", &host.busybox(), "sh", "-c", "ip route | head -n 1; exit 7"])
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("the daemon has no network for pods") && said.contains("a private one"), "{said}");
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(String::from_utf8_lossy(&output.stdout).starts_with("default via 10.87."), "{output:?}");
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn pods_in_vms_are_removed_by_name_and_all_at_once_and_running_ones_by_force() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let first = client.run_pod(&spec::pod("first", host.dir())).await.unwrap();
+    client.run(&first, spec::shell("main", &image, "exec sleep 100000")).await.unwrap();
+    client.run_pod(&spec::pod("second", host.dir())).await.unwrap();
+    let remove = async |arguments: &[&str]| {
+        let mut command = Command::new(host.daemon.binary());
+        command.arg("--config").arg(host.daemon.config()).arg("rm").args(arguments);
+        let output = command.output().await.unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+    };
+    let (code, said) = remove(&["--all-vms"]).await;
+    assert!(code == Some(125) && said.contains("pods are running: "), "{said}");
+    assert!(said.contains("/first, ") && said.contains("/second. --force ends them"), "{said}");
+    let (code, said) = remove(&["--force", "first"]).await;
+    assert!(code == Some(0) && said.starts_with("removed ") && said.ends_with("/first\n"), "{said}");
+    let (code, said) = remove(&["first"]).await;
+    assert!(code == Some(125) && said.contains("no pod and no container has the id or the name"), "{said}");
+    let (code, said) = remove(&["--force", "--all-vms"]).await;
+    assert!(code == Some(0) && said.ends_with("/second\n"), "{said}");
+    assert_eq!(remove(&["--all-vms"]).await, (Some(0), String::new()));
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_second_daemon_on_the_same_state_is_refused_with_the_firsts_pid() {
     let Some(host) = Host::start().await else { return };
     let text = std::fs::read_to_string(host.daemon.config()).unwrap();

@@ -1,0 +1,162 @@
+//! `podvisor rm`: stops and removes pods, with their networks and disks. A failure of one does not stop the
+//! others. It asks before nothing, so it ends running pods only with `--force`. Unlike `crictl rmp -a`, it can
+//! tell pods in VMs from those of the runtime behind Podvisor.
+
+use std::process::ExitCode;
+
+use crate::config::Config;
+use crate::daemon::{Daemon, DaemonError};
+use crate::exit;
+use crate::listing::{self, Pod, Runtime};
+use crate::show::{escape, out, units};
+use crate::sought::{Kind, SoughtError, candidates, find};
+
+/// Names of running pods in a refusal.
+const NAMES_MAX: usize = 20;
+
+/// Arguments of `podvisor rm`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// End running pods, too. A kubelet starts the pods of a workload again.
+    #[arg(short, long)]
+    force: bool,
+    /// All pods in VMs. Pods of the runtime behind Podvisor stay.
+    #[arg(long, conflicts_with = "sought")]
+    all_vms: bool,
+    /// A pod's id, or its beginning, or its name, or NAMESPACE/POD.
+    #[arg(required_unless_present = "all_vms", value_name = "ID|NAME")]
+    sought: Vec<String>,
+}
+
+/// The reason why no pod is removed.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+enum ChoiceError {
+    #[error(transparent)]
+    Sought(#[from] SoughtError),
+    #[error("{0} is a container. `podvisor rm` removes whole pods")]
+    Container(String),
+    #[error("pods are running: {0}. --force ends them")]
+    Running(String),
+    #[error("the daemon is too old to say which pods are in VMs. Name the pods, or restart the daemon")]
+    TooOld,
+}
+
+/// Removes the pods.
+pub(crate) async fn remove(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
+    let daemon = Daemon::dial(config).await?;
+    let (pods, _) = listing::ask(&daemon).await?;
+    let mut code = ExitCode::SUCCESS;
+    for pod in choose(&pods, &args)? {
+        match remove_one(&daemon, pod).await {
+            Ok(()) => out::print(&line(pod))?,
+            // The next call would not be answered either.
+            Err(late @ DaemonError::Late { .. }) => return Err(late.into()),
+            Err(error) => {
+                eprintln!("podvisor: {}", escape::line(&format!("pod {}: {error}", name(pod))));
+                code = ExitCode::from(exit::PODVISOR_FAILED);
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Returns the pods to remove: all of them, or an error.
+fn choose<'a>(pods: &'a [Pod], args: &Args) -> Result<Vec<&'a Pod>, ChoiceError> {
+    let chosen = if args.all_vms { in_vms(pods)? } else { named(pods, &args.sought)? };
+    let running: Vec<String> = chosen.iter().filter(|pod| pod.ready).map(|pod| name(pod)).collect();
+    if running.is_empty() || args.force {
+        return Ok(chosen);
+    }
+    let more = running.len().saturating_sub(NAMES_MAX);
+    let shown = running[..running.len() - more].join(", ");
+    Err(ChoiceError::Running(if more == 0 { shown } else { format!("{shown} and {more} more") }))
+}
+
+fn in_vms(pods: &[Pod]) -> Result<Vec<&Pod>, ChoiceError> {
+    if pods.iter().any(|pod| pod.runtime == Runtime::Unknown) {
+        return Err(ChoiceError::TooOld);
+    }
+    Ok(pods.iter().filter(|pod| pod.runtime == Runtime::Vm).collect())
+}
+
+fn named<'a>(pods: &'a [Pod], sought: &[String]) -> Result<Vec<&'a Pod>, ChoiceError> {
+    let all = candidates(pods);
+    let mut chosen: Vec<&Pod> = Vec::new();
+    for one in sought {
+        let found = find(&all, one)?;
+        if found.kind == Kind::Container {
+            return Err(ChoiceError::Container(one.clone()));
+        }
+        let is_new = chosen.iter().all(|pod| pod.id != found.id);
+        chosen.extend(pods.iter().filter(|pod| is_new && pod.id == found.id));
+    }
+    Ok(chosen)
+}
+
+async fn remove_one(daemon: &Daemon, pod: &Pod) -> Result<(), DaemonError> {
+    daemon.stop_pod(&pod.id).await?;
+    daemon.remove_pod(&pod.id).await
+}
+
+fn name(pod: &Pod) -> String {
+    format!("{}/{}", pod.namespace, pod.name)
+}
+
+fn line(pod: &Pod) -> String {
+    escape::line(&format!("removed {}: {}", units::short(&pod.id), name(pod))).into_owned() + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use proto_cri::v1::ContainerState::ContainerRunning;
+
+    use super::*;
+    use crate::daemon::NodeStatus;
+    use crate::listing::{listing, tests as made};
+
+    fn pods() -> Vec<Pod> {
+        let status = NodeStatus { in_vms: Some(["p1".into(), "p2".into()].into()), ..Default::default() };
+        let pods = vec![
+            made::pod("p1", "shop", "web", true),
+            made::pod("p2", "shop", "ended", false),
+            made::pod("p3", "kube-system", "proxy", true),
+        ];
+        listing(pods, vec![made::container("c1", "p1", "app", ContainerRunning)], &status)
+    }
+
+    fn chosen(all_vms: bool, force: bool, sought: &[&str]) -> Result<Vec<String>, String> {
+        let sought = sought.iter().map(|&one| one.to_owned()).collect();
+        let pods = pods();
+        let chosen = choose(&pods, &Args { force, all_vms, sought });
+        chosen.map(|pods| pods.iter().map(|pod| pod.id.clone()).collect()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn all_vms_are_no_pods_of_the_other_runtime() {
+        assert_eq!(chosen(true, true, &[]).unwrap(), ["p2", "p1"]);
+        let unknown = listing(vec![made::pod("p1", "a", "b", false)], Vec::new(), &NodeStatus::default());
+        let args = Args { force: true, all_vms: true, sought: Vec::new() };
+        assert_eq!(choose(&unknown, &args).unwrap_err(), ChoiceError::TooOld);
+    }
+
+    #[test]
+    fn a_running_pod_is_ended_by_force_alone_and_then_no_other_is_removed() {
+        let refused = chosen(true, false, &[]).unwrap_err();
+        assert_eq!(refused, "pods are running: shop/web. --force ends them");
+        assert!(chosen(false, false, &["ended", "web"]).is_err());
+        assert_eq!(chosen(false, false, &["ended"]).unwrap(), ["p2"]);
+        assert_eq!(chosen(false, true, &["shop/web", "p1"]).unwrap(), ["p1"]);
+    }
+
+    #[test]
+    fn a_container_and_a_pod_that_is_not_there_are_refused_by_name() {
+        let refused = chosen(false, true, &["app"]).unwrap_err();
+        assert_eq!(refused, "app is a container. `podvisor rm` removes whole pods");
+        assert!(chosen(false, true, &["ended", "other"]).unwrap_err().contains("\"other\""));
+    }
+
+    #[test]
+    fn a_removal_names_its_pod() {
+        assert_eq!(line(&pods()[2]), "removed p1: shop/web\n");
+    }
+}
