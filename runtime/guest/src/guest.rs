@@ -46,6 +46,9 @@ const LONG: Duration = Duration::from_secs(120);
 /// Most supplementary groups of a process: `NGROUPS_MAX` (include/uapi/linux/limits.h).
 const GROUPS_MAX: usize = 65_536;
 
+/// Most processes in the answer to a signal (`agent.proto`). The daemon sends them on to the VMM, in one packet.
+const KILLED_MAX: usize = 4096;
+
 /// Reads the agent's ready frame from the stream opened by the guest. An agent of another protocol is
 /// refused.
 pub async fn ready(mut stream: impl AsyncRead + Unpin) -> Result<AgentReady, GuestError> {
@@ -285,7 +288,8 @@ impl Guest {
     }
 
     /// Sends a signal to a process, or to all of a container's. Ended processes are no error. Returns the
-    /// processes that survived a SIGKILL so far, according to the agent, by their ids in the guest.
+    /// processes that survived a SIGKILL so far, according to the agent, by their ids in the guest, at most
+    /// 4096.
     pub async fn signal(
         &self,
         container_id: &str,
@@ -297,7 +301,11 @@ impl Guest {
             client.signal(context(SHORT), &request).await
         })
         .await
-        .map(|answer| answer.killed)
+        .map(|answer| {
+            let mut killed = answer.killed;
+            killed.truncate(KILLED_MAX);
+            killed
+        })
     }
 
     /// The guest's memory, processes and clock.

@@ -10,9 +10,9 @@ use async_trait::async_trait;
 use proto_agent::agent::{self, *};
 use proto_agent::agent_ttrpc::{Agent, create_agent};
 use proto_agent::{failure, frame, port, version};
-use runtime_guest::{FailureReason, Guest, GuestError, RefusedCode, ready};
+use runtime_guest::{FailureReason, Guest, GuestError, RefusedCode, SignalTarget, ready};
 use runtime_spec::{
-    ContainerPlan, ContainerSlots, ContainerSpec, GuestPaths, ImageConfig, PodSpec, StartFailure,
+    ContainerPlan, ContainerSlots, ContainerSpec, GuestPaths, ImageConfig, PodSpec, Signal, StartFailure,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
@@ -84,6 +84,10 @@ impl Agent for FakeAgent {
         let reason = agent::FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND;
         let status = failure::status(ttrpc::Code::NOT_FOUND, "executable file `x` not found", reason);
         Err(ttrpc::Error::RpcStatus(status))
+    }
+
+    async fn signal(&self, _: &TtrpcContext, _: SignalRequest) -> ttrpc::Result<SignalResponse> {
+        Ok(SignalResponse { killed: (0..5000).collect(), ..Default::default() })
     }
 
     async fn wait(&self, _: &TtrpcContext, _: WaitRequest) -> ttrpc::Result<WaitResponse> {
@@ -201,6 +205,8 @@ async fn what_a_guest_that_lies_answers_is_bounded() {
     let grouped = create("grouped").await.unwrap_err();
     assert!(matches!(grouped, GuestError::Protocol { .. }), "{grouped}");
     assert!(grouped.to_string().contains("65537 groups"), "{grouped}");
+    let killed = guest.signal("c1", SignalTarget::Container, Signal(9)).await.unwrap();
+    assert_eq!(killed.len(), 4096);
     // A message of a MiB is not taken in, and the next call has a connection again.
     let flooding = create("flooding").await.unwrap_err();
     assert!(matches!(flooding, GuestError::Unreachable { .. }), "{flooding}");
