@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::VmError;
 use crate::events::Events;
+use crate::text;
 
 /// Timeout of an answer to any request but a boot.
 pub(crate) const ANSWER_DEADLINE: Duration = Duration::from_secs(20);
@@ -75,7 +76,9 @@ impl Connection {
     pub(crate) async fn hello(&self, deadline: Duration) -> Result<(u32, String), VmError> {
         let request = Request::Hello { version: PROTOCOL_VERSION };
         match self.ask_within(deadline, "hello", request, &[]).await? {
-            Response::Hello { version, release } if version >= PROTOCOL_VERSION_MIN => Ok((version, release)),
+            Response::Hello { version, release } if version >= PROTOCOL_VERSION_MIN => {
+                Ok((version, text::printable(&release, text::RELEASE_CHARS_MAX)))
+            }
             Response::Hello { version, .. } => Err(VmError::Version { version }),
             _ => Err(VmError::Confused { request: "hello" }),
         }
@@ -114,7 +117,10 @@ impl Connection {
             self.send(name, &Message::Request { id, request }, fds).await?;
             match answer.await {
                 Ok(Ok(response)) => Ok(response),
-                Ok(Err(Refusal { message })) => Err(VmError::Refused { request: name, message }),
+                Ok(Err(Refusal { message })) => {
+                    let message = text::printable(&message, text::LINE_CHARS_MAX);
+                    Err(VmError::Refused { request: name, message })
+                }
                 Err(_) => Err(VmError::Lost { request: name }),
             }
         };
@@ -173,7 +179,7 @@ impl Connection {
                 Message::Event(Event::GuestStream { number: None, .. }) => {}
                 Message::Event(Event::Resized) => drop(events.resized.send_replace(true)),
                 Message::Event(Event::FullDisks { count }) => drop(events.full_disks.send_replace(count)),
-                Message::Event(Event::Stopped(stopped)) => report = Some(stopped),
+                Message::Event(Event::Stopped(stopped)) => report = Some(Box::new(text::bounded(*stopped))),
                 Message::Request { .. } => tracing::warn!("a VMM sent a request; it is ignored"),
             }
         }
@@ -294,6 +300,35 @@ mod tests {
         assert!(*events.resized.borrow());
         assert_eq!(*events.full_disks.borrow(), 2);
         assert_eq!(events.streams.take(1026).await, 16);
+    }
+
+    #[tokio::test]
+    async fn texts_of_a_vmm_are_short_and_printable() {
+        let (connection, peer) = pair();
+        let receiving = connection.clone();
+        let task = tokio::spawn(async move { receiving.receive(&Events::new()).await });
+        let long = "no\x1b[2J".repeat(5_000);
+        let thread = std::thread::spawn(move || {
+            let release = long.clone();
+            answer(&peer, |id, _| Message::Response {
+                id,
+                result: Ok(Response::Hello { version: 7, release }),
+            });
+            let message = long.clone();
+            answer(&peer, |id, _| Message::Response { id, result: Err(Refusal { message }) });
+            let reason = StopReason::GuestPanic { message: long.clone() };
+            let report = StopReport { reason, registers: None, console: long, exits: Default::default() };
+            proto_vmm::send(&peer, &Message::Event(Event::Stopped(Box::new(report))), &[]).unwrap();
+        });
+        let (_, release) = connection.hello(ANSWER_DEADLINE).await.unwrap();
+        assert!(release.starts_with("no[2J") && release.len() == text::RELEASE_CHARS_MAX, "{release:?}");
+        let refused = connection.ask("stats", Request::Stats, &[]).await.unwrap_err().to_string();
+        assert!(!refused.contains('\x1b') && refused.len() < text::LINE_CHARS_MAX + 100, "{}", refused.len());
+        thread.join().unwrap();
+        let report = task.await.unwrap().unwrap();
+        let StopReason::GuestPanic { message } = report.reason else { panic!("{:?}", report.reason) };
+        assert!(message.starts_with("no[2J") && message.len() == text::LINE_CHARS_MAX, "{}", message.len());
+        assert!(report.console.ends_with("no[2J") && report.console.len() <= text::CONSOLE_BYTES_MAX);
     }
 
     #[tokio::test]

@@ -27,6 +27,7 @@ mod share_process;
 mod spawn;
 mod streams;
 mod template;
+mod text;
 mod vm;
 mod walls;
 
