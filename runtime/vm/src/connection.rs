@@ -180,8 +180,14 @@ impl Connection {
                 Message::Event(Event::Resized) => drop(events.resized.send_replace(true)),
                 Message::Event(Event::FullDisks { count }) => drop(events.full_disks.send_replace(count)),
                 Message::Event(Event::Stopped(stopped)) => report = Some(Box::new(text::bounded(*stopped))),
-                Message::Request { .. } => tracing::warn!("a VMM sent a request; it is ignored"),
+                Message::Request { .. } => {
+                    // One line for each connection, not for each request.
+                    tracing::warn!("a VMM sent a request; its control connection is given up");
+                    break;
+                }
             }
+            // The socket may never be empty, and other tasks wait.
+            tokio::task::coop::consume_budget().await;
         }
         // Pending callers learn here of the lost connection.
         self.pending().take();
@@ -329,6 +335,38 @@ mod tests {
         let StopReason::GuestPanic { message } = report.reason else { panic!("{:?}", report.reason) };
         assert!(message.starts_with("no[2J") && message.len() == text::LINE_CHARS_MAX, "{}", message.len());
         assert!(report.console.ends_with("no[2J") && report.console.len() <= text::CONSOLE_BYTES_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_vmm_that_sends_requests_is_given_up() {
+        let (connection, peer) = pair();
+        proto_vmm::send(&peer, &Message::Request { id: 1, request: Request::Stats }, &[]).unwrap();
+        proto_vmm::send(&peer, &Message::Event(Event::FullDisks { count: 7 }), &[]).unwrap();
+        drop(peer);
+        let events = Events::new();
+        assert!(connection.receive(&events).await.is_none());
+        assert_eq!(*events.full_disks.borrow(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_vmm_that_never_pauses_leaves_time_for_other_tasks() {
+        let (connection, peer) = pair();
+        rustix::io::ioctl_fionbio(&peer, true).unwrap();
+        let mut sent = 0;
+        while proto_vmm::send(&peer, &Message::Event(Event::FullDisks { count: sent + 1 }), &[]).is_ok() {
+            sent += 1;
+        }
+        let (events, receiving) = (Events::new(), connection.clone());
+        let (full_disks, destinations) = (Arc::clone(&events.full_disks), events.clone());
+        let task = tokio::spawn(async move { receiving.receive(&destinations).await });
+        while *full_disks.borrow() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let received = *full_disks.borrow();
+        assert!(received < sent, "all {sent} events before another task ran");
+        drop(peer);
+        task.await.unwrap();
+        assert_eq!(*full_disks.borrow(), sent);
     }
 
     #[tokio::test]
