@@ -1,5 +1,5 @@
-//! The seeds of the fuzz target `vmm_events`, and mixes of them. This test counts the process's descriptors, so it
-//! is the only one here.
+//! The seeds of the fuzz target `vmm_events`, and mixes of them. This test counts the process's
+//! descriptors, so it is the only one here.
 
 #![allow(missing_docs, unreachable_pub, dead_code, clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! A hostile guest's answers to each call of the daemon, at the VMM's vsock socket. The daemon's client must come
-//! back with an answer within its bounds or with an error, in the time of the call's deadline.
+//! A hostile guest's answers to each call of the daemon, at the VMM's vsock socket. The daemon's client
+//! must come back with an answer within its bounds or with an error, in the time of the call's deadline.
 //!
 //! The clock is virtual. It moves on as soon as both sides wait, so a silent guest costs no time.
 

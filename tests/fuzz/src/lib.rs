@@ -1,5 +1,5 @@
-//! Fuzz targets with more than one step: conversations of the daemon with a hostile guest or a hostile VMM. The
-//! fuzzer's input is a [`script`] for both sides.
+//! Fuzz targets with more than one step: conversations of the daemon with a hostile guest or a hostile
+//! VMM. The fuzzer's input is a [`script`] for both sides.
 //!
 //! Tests of `runtime/guest` and `runtime/vm` include these files and run the committed seeds.
 

@@ -75,8 +75,8 @@ impl Script {
         usize::from(self.u8()) % count.max(1)
     }
 
-    /// Bytes of any length: literal ones, then a short piece many times. A short script can so exceed the bounds
-    /// on lengths and counts.
+    /// Bytes of any length: literal ones, then a short piece many times. A short script can so exceed the
+    /// bounds on lengths and counts.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let form = self.u8();

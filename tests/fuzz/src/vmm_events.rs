@@ -1,8 +1,10 @@
-//! A VMM taken over by its guest, at the daemon's end of the control socket: packets in any order, cut, too long,
-//! with descriptors; answers without a request; streams of the guest; hang-ups. Meanwhile the daemon asks.
+//! A VMM taken over by its guest, at the daemon's end of the control socket: packets in any order, cut,
+//! too long, with descriptors; answers without a request; streams of the guest; hang-ups. Meanwhile the
+//! daemon asks.
 //!
-//! Each question must end in the time of its deadline, each text must be short, and no descriptor may stay open.
-//! The clock is virtual, and the VMM acts only while the daemon waits, so a script always does the same.
+//! Each question must end in the time of its deadline, each text must be short, and no descriptor may
+//! stay open. The clock is virtual, and the VMM acts only while the daemon waits, so a script always does
+//! the same.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -35,7 +37,8 @@ const ACTS_MAX: usize = 64;
 /// Questions at once.
 const QUESTIONS_MAX: usize = 16;
 
-/// Longest time of a question, in the virtual clock: a wait for a connection and one for the answer, of 20 s each.
+/// Longest time of a question, in the virtual clock: a wait for a connection and one for the answer, of
+/// 20 s each.
 const QUESTION_MAX: Duration = Duration::from_secs(45);
 
 /// Longest time until the VM's end is known.
