@@ -46,7 +46,8 @@ const LONG: Duration = Duration::from_secs(120);
 /// Most supplementary groups of a process: `NGROUPS_MAX` (include/uapi/linux/limits.h).
 const GROUPS_MAX: usize = 65_536;
 
-/// Most processes in the answer to a signal (`agent.proto`). The daemon sends them on to the VMM, in one packet.
+/// Most processes in the answer to a signal (`agent.proto`). The daemon sends them on to the VMM, in one
+/// packet.
 const KILLED_MAX: usize = 4096;
 
 /// Reads the agent's ready frame from the stream opened by the guest. An agent of another protocol is

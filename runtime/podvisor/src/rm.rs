@@ -1,6 +1,6 @@
 //! `podvisor rm`: stops and removes pods, with their networks and disks. A failure of one does not stop the
-//! others. It asks before nothing, so it ends running pods only with `--force`. Unlike `crictl rmp -a`, it can
-//! tell pods in VMs from those of the runtime behind Podvisor.
+//! others. Running pods are ended only with `--force`. Unlike `crictl rmp -a`, `--all-vms` leaves the pods of
+//! the runtime behind Podvisor alone.
 
 use std::process::ExitCode;
 
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 enum ChoiceError {
     #[error(transparent)]
     Sought(#[from] SoughtError),
-    #[error("{0} is a container. `podvisor rm` removes whole pods")]
+    #[error("{0} is a container, and only whole pods are removed")]
     Container(String),
     #[error("pods are running: {0}. --force ends them")]
     Running(String),
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_container_and_a_pod_that_is_not_there_are_refused_by_name() {
         let refused = chosen(false, true, &["app"]).unwrap_err();
-        assert_eq!(refused, "app is a container. `podvisor rm` removes whole pods");
+        assert_eq!(refused, "app is a container, and only whole pods are removed");
         assert!(chosen(false, true, &["ended", "other"]).unwrap_err().contains("\"other\""));
     }
 
