@@ -37,7 +37,7 @@ enum ChoiceError {
     Container(String),
     #[error("pods are running: {0}. --force ends them")]
     Running(String),
-    #[error("the daemon is too old to say which pods are in VMs. Name the pods, or restart the daemon")]
+    #[error("the daemon is too old to distinguish pods in VMs. Name the pods, or restart the daemon")]
     TooOld,
 }
 

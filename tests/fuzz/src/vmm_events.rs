@@ -128,7 +128,7 @@ async fn converse(script: &Script, mut child: Option<Child>) {
             break;
         }
         settle().await;
-        if attaching.as_ref().is_some_and(|task| task.is_finished()) {
+        if attaching.as_ref().is_some_and(tokio::task::JoinHandle::is_finished) {
             let attached = attaching.take().expect("it is there").await.expect("no panic");
             vm = attached.map_err(|error| check_error(&error)).ok();
         }
