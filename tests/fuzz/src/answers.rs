@@ -322,7 +322,9 @@ async fn call(number: usize, guest: &Guest) {
         10 => drop(within(WAIT_MAX, guest.wait("c", "")).await),
         11 => {
             let opened = within(CALL_MAX, guest.output("c", stdout, 0)).await;
-            let Some((reader, mut acknowledger)) = opened.map(|output| output.into_split()) else { return };
+            let Some((reader, mut acknowledger)) = opened.map(runtime_guest::OutputStream::into_split) else {
+                return;
+            };
             let mut bytes = Vec::new();
             let mut reader = reader.take(OUTPUT_BYTES_MAX);
             let reading = timeout(WAIT_MAX, reader.read_to_end(&mut bytes)).await;
