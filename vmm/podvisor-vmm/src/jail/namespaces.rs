@@ -34,7 +34,8 @@ pub(super) fn begin(privileged: bool) -> Result<(), JailError> {
 /// caller stay in the caller's.
 pub(crate) fn with_processes_of_its_own<T>(start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let callers = File::open("/proc/self/ns/pid")?;
-    unshare(CloneFlags::CLONE_NEWPID)?;
+    let made = unshare(CloneFlags::CLONE_NEWPID);
+    made.map_err(|error| io::Error::other(format!("a PID namespace cannot be made: {error}")))?;
     let started = start();
     setns(callers, CloneFlags::CLONE_NEWPID)?;
     started
