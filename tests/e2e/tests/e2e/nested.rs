@@ -57,10 +57,12 @@ const DOCKER: [&str; 5] = [
     "/usr/sbin/runc",
 ];
 
-/// Starts dockerd like its own image: all processes leave the cgroup before it delegates controllers.
+/// Starts dockerd like its own image: all processes leave the cgroup before it delegates controllers. It
+/// gives its containerd 15 s, and a loaded node may need more, so it is started again.
 const DOCKERD: &str = "cd /sys/fs/cgroup && mkdir init && echo 0 >init/cgroup.procs && \
                        sed 's/ / +/g; s/^/+/' cgroup.controllers >cgroup.subtree_control && touch /flags/ready && \
-                       exec dockerd --storage-driver overlay2 --iptables=false --bridge=none >/tmp/dockerd.log 2>&1";
+                       while ! dockerd --storage-driver overlay2 --iptables=false --bridge=none >>/tmp/dockerd.log 2>&1; \
+                       do :; done";
 
 /// Makes an image of the container's own busybox.
 const DOCKER_IMPORTS: &str =
