@@ -10,6 +10,8 @@
 mod accepted;
 mod attempt;
 mod attempts;
+#[path = "../../../vmm/podvisor-vmm/tests/process/elf.rs"]
+mod elf;
 mod hand;
 mod node;
 mod outcome;

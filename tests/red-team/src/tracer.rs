@@ -6,7 +6,7 @@
 //!   seize ──► starting: every call stops ──► free: nothing stops ──► one thread held
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -48,7 +48,6 @@ pub(crate) struct Tracer {
     /// Threads inside a call that was skipped.
     skipping: BTreeSet<Pid>,
     is_starting: bool,
-    ends: BTreeMap<Pid, Option<Signal>>,
 }
 
 impl Tracer {
@@ -62,8 +61,7 @@ impl Tracer {
             | Options::PTRACE_O_EXITKILL;
         ptrace::seize(process, options).context("tracing the VMM")?;
         let threads = BTreeSet::from([process]);
-        let (skipping, ends) = (BTreeSet::new(), BTreeMap::new());
-        let mut tracer = Tracer { threads, standing, skipping, is_starting: true, ends };
+        let mut tracer = Tracer { threads, standing, skipping: BTreeSet::new(), is_starting: true };
         tracer.hold(process)?;
         ptrace::syscall(process, None)?;
         Ok(tracer)
@@ -88,9 +86,9 @@ impl Tracer {
         self.is_starting = false;
     }
 
-    /// The signal that killed a process, if it is gone.
-    pub(crate) fn end_of(&self, process: Pid) -> Option<Option<Signal>> {
-        self.ends.get(&process).copied()
+    /// Returns true if the process was traced and is not seen gone.
+    pub(crate) fn has(&self, process: Pid) -> bool {
+        self.threads.contains(&process)
     }
 
     /// Stops a thread that runs.
@@ -182,7 +180,6 @@ impl Tracer {
 
     fn gone(&mut self, thread: Pid, signal: Option<Signal>) -> Seen {
         self.threads.remove(&thread);
-        self.ends.entry(thread).or_insert(signal);
         Seen::Gone(signal)
     }
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
@@ -16,6 +16,7 @@ use proto_vmm::{
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::elf;
 use crate::hand::{Hand, Tried};
 use crate::node::Node;
 use crate::tracer::Tracer;
@@ -40,9 +41,6 @@ impl Role {
         }
     }
 }
-
-/// Where the guest's code is loaded and entered.
-const ENTRY: u64 = 0x10_0000;
 
 /// `cli; hlt; jmp` back: a guest that does nothing, for ever.
 const CODE: [u8; 4] = [0xfa, 0xf4, 0xeb, 0xfc];
@@ -92,10 +90,9 @@ impl Victim {
             boot(&control, &vsock)
         });
         let started = tracer.run_until(|| client.is_finished());
-        let log = || fs::read_to_string(dir.path().join("log")).unwrap_or_default();
-        started.with_context(log)?;
+        started.with_context(|| log_in(dir.path()))?;
         let client = match client.join() {
-            Ok(client) => client.with_context(log)?,
+            Ok(client) => client.with_context(|| log_in(dir.path()))?,
             Err(_) => bail!("the client panicked"),
         };
         // A thread names itself after the boot is answered.
@@ -115,12 +112,12 @@ impl Victim {
 
     /// The VMM's log.
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+        log_in(self.dir.path())
     }
 
     /// Returns true if neither process was killed.
     pub(crate) fn is_alive(&self) -> bool {
-        [self.vmm, self.share].iter().all(|process| self.tracer.end_of(*process).is_none())
+        [self.vmm, self.share].into_iter().all(|process| self.tracer.has(process))
     }
 }
 
@@ -131,6 +128,10 @@ impl Drop for Victim {
         }
         self.tracer.bury();
     }
+}
+
+fn log_in(directory: &Path) -> String {
+    fs::read_to_string(directory.join("log")).unwrap_or_default()
 }
 
 fn only_child(process: Pid) -> anyhow::Result<Pid> {
@@ -162,7 +163,7 @@ fn packets() -> rustix::io::Result<OwnedFd> {
 }
 
 /// Boots the guest as the daemon does. Returns the connection.
-fn boot(control: &Path, vsock: &PathBuf) -> anyhow::Result<OwnedFd> {
+fn boot(control: &Path, vsock: &Path) -> anyhow::Result<OwnedFd> {
     let client = packets()?;
     rustix::net::connect(&client, &SocketAddrUnix::new(control)?)?;
     ask(&client, 1, Request::Hello { version: PROTOCOL_VERSION }, &[])?;
@@ -184,7 +185,7 @@ fn boot(control: &Path, vsock: &PathBuf) -> anyhow::Result<OwnedFd> {
             (Slot::RNG, Device::Rng),
         ],
     };
-    ask(&client, 2, Request::Boot(Box::new(config)), &[file(&kernel())?, image, vsock])?;
+    ask(&client, 2, Request::Boot(Box::new(config)), &[file(&elf::kernel(&CODE))?, image, vsock])?;
     Ok(client)
 }
 
@@ -203,22 +204,4 @@ fn file(bytes: &[u8]) -> anyhow::Result<OwnedFd> {
     let mut file = fs::File::from(memfd_create(c"red-team", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(bytes)?;
     Ok(file.into())
-}
-
-/// An ELF file with one segment: the guest's code.
-fn kernel() -> Vec<u8> {
-    let length = CODE.len() as u64;
-    let mut elf = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
-    // An executable for x86-64, version 1.
-    elf.extend([2u16, 0x3e].map(u16::to_le_bytes).concat());
-    elf.extend(1u32.to_le_bytes());
-    elf.extend([ENTRY, 64, 0].map(u64::to_le_bytes).concat());
-    elf.extend(0u32.to_le_bytes());
-    elf.extend([64u16, 56, 1, 0, 0, 0].map(u16::to_le_bytes).concat());
-    // One loaded segment, readable and executable, from the second page of the file.
-    elf.extend([1u32, 5].map(u32::to_le_bytes).concat());
-    elf.extend([0x1000, ENTRY, ENTRY, length, length, 0x1000].map(u64::to_le_bytes).concat());
-    elf.resize(0x1000, 0);
-    elf.extend(CODE);
-    elf
 }

@@ -17,13 +17,13 @@ use proto_vmm::{
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+#[path = "process/elf.rs"]
+mod elf;
 #[path = "process/share.rs"]
 mod share;
 #[path = "process/template.rs"]
 mod template;
 
-/// Where the test kernels are loaded and entered.
-const ENTRY: u64 = 0x10_0000;
 /// `mov al, 0xfe; out 0x64, al`
 const RESET: [u8; 4] = [0xb0, 0xfe, 0xe6, 0x64];
 /// How often a thread's name is looked for.
@@ -120,7 +120,7 @@ impl Vmm {
     /// Boots `code` as a kernel with the devices of every VM.
     fn boot(&mut self, code: &[u8]) -> Result<Response, Refusal> {
         let vsock = UnixListener::bind(self.path.with_file_name("vsock.sock")).unwrap();
-        let fds = [kernel(code).into(), image().into(), vsock.into()];
+        let fds = [file(&elf::kernel(code)).into(), image().into(), vsock.into()];
         let config = BootConfig {
             id: "test".into(),
             vcpus: 2,
@@ -183,23 +183,6 @@ fn image() -> File {
     let file = file(&[]);
     file.set_len(2 << 20).unwrap();
     file
-}
-
-/// An ELF file with one segment: `code` at [`ENTRY`].
-fn kernel(code: &[u8]) -> File {
-    let mut elf = Vec::new();
-    elf.extend(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0");
-    elf.extend([2u16, 0x3e].map(u16::to_le_bytes).concat());
-    elf.extend(1u32.to_le_bytes());
-    elf.extend([ENTRY, 64, 0].map(u64::to_le_bytes).concat());
-    elf.extend(0u32.to_le_bytes());
-    elf.extend([64u16, 56, 1, 0, 0, 0].map(u16::to_le_bytes).concat());
-    elf.extend([1u32, 5].map(u32::to_le_bytes).concat());
-    let length = code.len() as u64;
-    elf.extend([0x1000, ENTRY, ENTRY, length, length, 0x1000].map(u64::to_le_bytes).concat());
-    elf.resize(0x1000, 0);
-    elf.extend(code);
-    file(&elf)
 }
 
 /// `mov dx, 0x3f8`, then `mov al, byte; out dx, al` for each.
@@ -420,7 +403,7 @@ fn a_boot_that_cannot_be_is_refused_with_the_reason() {
         cmdline: String::new(),
         devices: Vec::new(),
     };
-    let refused = vmm.ask(Request::Boot(Box::new(config)), &[kernel(&LOOP).into()]).unwrap_err();
+    let refused = vmm.ask(Request::Boot(Box::new(config)), &[file(&elf::kernel(&LOOP)).into()]).unwrap_err();
     assert_eq!(refused.message, "a boot without the pmem device of slot 0");
     vmm.ask(Request::Shutdown, &[]).unwrap();
     assert!(vmm.end().1.success());
