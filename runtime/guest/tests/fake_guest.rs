@@ -11,14 +11,18 @@ use proto_agent::agent::{self, *};
 use proto_agent::agent_ttrpc::{Agent, create_agent};
 use proto_agent::{failure, frame, port, version};
 use runtime_guest::{FailureReason, Guest, GuestError, RefusedCode, SignalTarget, ready};
-use runtime_spec::{
-    ContainerPlan, ContainerSlots, ContainerSpec, GuestPaths, ImageConfig, PodSpec, Signal, StartFailure,
-};
+use runtime_spec::{ContainerSlots, Signal, StartFailure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Notify, mpsc};
 use ttrpc::r#async::TtrpcContext;
 use ttrpc::asynchronous::transport::Listener;
+
+#[allow(unreachable_pub, reason = "it is public in the fuzz targets' crate")]
+#[path = "../../../tests/fuzz/src/plan.rs"]
+mod plan;
+
+use plan::plan;
 
 /// Answers as an agent with one container, `c1`, already exited with 3.
 struct FakeAgent {
@@ -211,27 +215,6 @@ async fn what_a_guest_that_lies_answers_is_bounded() {
     let flooding = create("flooding").await.unwrap_err();
     assert!(matches!(flooding, GuestError::Unreachable { .. }), "{flooding}");
     assert_eq!(create("app").await.unwrap().uid, 7);
-}
-
-/// A container with the user `user`.
-fn plan(user: &str) -> ContainerPlan {
-    let pod = PodSpec { name: "p".into(), namespace: "n".into(), uid: "u".into(), ..PodSpec::default() };
-    let container = ContainerSpec { name: "c".into(), image: "i".into(), ..ContainerSpec::default() };
-    let image = ImageConfig { user: user.into(), cmd: vec!["/run".into()], ..ImageConfig::default() };
-    let paths = GuestPaths {
-        resolv_conf: "/r",
-        hosts: "/h",
-        hostname: "/n",
-        shm: "/s",
-        pid_namespace: "/p",
-        cgroup_parent: "/c",
-        shared: "/d",
-        image_volumes: "/i",
-        guest_volumes: "/w",
-        host_sockets: "/k",
-        declared_volumes: "/v",
-    };
-    ContainerPlan::resolve(&pod, &container, &image, "c1", &paths).unwrap()
 }
 
 #[tokio::test]

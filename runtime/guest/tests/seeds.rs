@@ -4,10 +4,14 @@
 
 #[path = "../../../tests/fuzz/src/answers.rs"]
 mod answers;
+#[path = "../../../tests/fuzz/src/plan.rs"]
+mod plan;
 #[path = "../../../tests/fuzz/src/script.rs"]
 mod script;
 #[path = "../../../tests/fuzz/src/seeds.rs"]
 mod seeds;
+#[path = "../../../tests/fuzz/src/texts.rs"]
+mod texts;
 
 #[test]
 fn no_answer_of_a_guest_exceeds_its_bounds_or_keeps_the_daemon_waiting() {

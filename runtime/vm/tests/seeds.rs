@@ -7,8 +7,12 @@
 mod script;
 #[path = "../../../tests/fuzz/src/seeds.rs"]
 mod seeds;
+#[path = "../../../tests/fuzz/src/texts.rs"]
+mod texts;
 #[path = "../../../tests/fuzz/src/vmm_events.rs"]
 mod vmm_events;
+#[path = "../../../tests/fuzz/src/vmm_messages.rs"]
+mod vmm_messages;
 
 #[test]
 fn no_packet_of_a_vmm_exceeds_its_bounds_or_keeps_the_daemon_waiting() {

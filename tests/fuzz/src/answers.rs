@@ -14,16 +14,15 @@ use runtime_guest::agent::StreamKind;
 use runtime_guest::{
     Guest, GuestError, PublishedFile, PublishedVersion, SignalTarget, ready, ready_and_done,
 };
-use runtime_spec::{
-    ContainerPlan, ContainerSlots, ContainerSpec, FileAccess, GuestPaths, ImageConfig, PodSpec, Signal,
-    VolumeLimits,
-};
+use runtime_spec::{ContainerSlots, FileAccess, Signal, VolumeLimits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::plan::plan;
 use crate::script::Script;
+use crate::texts::{check_error, check_text};
 
 /// Calls of one script.
 const CALLS_MAX: usize = 6;
@@ -48,9 +47,6 @@ const KILLED_MAX: usize = 4096;
 
 /// Longest answer in bytes.
 const ANSWER_BYTES_MAX: u64 = 256 << 10;
-
-/// Most characters of a guest's text in an error, and room for the daemon's own words.
-const TEXT_CHARS_MAX: usize = 4096 + 256;
 
 /// Bounds of the settings in the answer to `ConfigurePod`.
 const FAILURES_MAX: usize = 64;
@@ -284,7 +280,7 @@ async fn call(number: usize, guest: &Guest) {
     let stdout = StreamKind::STREAM_KIND_STDOUT;
     match number {
         2 => {
-            let (plan, slots) = (plan(), ContainerSlots::default());
+            let (plan, slots) = (plan("u"), ContainerSlots::default());
             if let Some(user) = within(CALL_MAX, guest.create_container(&plan, &slots)).await {
                 assert!(user.groups.len() <= GROUPS_MAX, "{} groups", user.groups.len());
             }
@@ -358,39 +354,10 @@ async fn within<T>(longest: Duration, call: impl Future<Output = Result<T, Guest
     match answer {
         Ok(answer) => Some(answer),
         Err(error) => {
-            let mut cause: Option<&dyn std::error::Error> = Some(&error);
-            while let Some(error) = cause {
-                check_text(&error.to_string(), TEXT_CHARS_MAX);
-                cause = error.source();
-            }
+            check_error(&error);
             None
         }
     }
-}
-
-fn check_text(text: &str, chars_max: usize) {
-    assert!(text.chars().count() <= chars_max, "a text of {} characters", text.chars().count());
-    assert!(!text.chars().any(char::is_control), "{text:?}");
-}
-
-fn plan() -> ContainerPlan {
-    let pod = PodSpec { name: "p".into(), namespace: "n".into(), uid: "u".into(), ..PodSpec::default() };
-    let container = ContainerSpec { name: "c".into(), image: "i".into(), ..ContainerSpec::default() };
-    let image = ImageConfig { user: "u".into(), cmd: vec!["/run".into()], ..ImageConfig::default() };
-    let paths = GuestPaths {
-        resolv_conf: "/r",
-        hosts: "/h",
-        hostname: "/n",
-        shm: "/s",
-        pid_namespace: "/p",
-        cgroup_parent: "/c",
-        shared: "/d",
-        image_volumes: "/i",
-        guest_volumes: "/w",
-        host_sockets: "/k",
-        declared_volumes: "/v",
-    };
-    ContainerPlan::resolve(&pod, &container, &image, "c1", &paths).expect("a plain container")
 }
 
 /// A volume of two pieces.

@@ -4,5 +4,8 @@
 //! Tests of `runtime/guest` and `runtime/vm` include these files and run the committed seeds.
 
 pub mod answers;
+pub mod plan;
 pub mod script;
+pub mod texts;
 pub mod vmm_events;
+pub mod vmm_messages;

@@ -17,8 +17,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use proto_vmm::{
-    Event, ExitCounts, Message, PACKET_BYTES_MAX, PROTOCOL_VERSION, Refusal, Request, Response, Slot,
-    StopReason, StopReport, VmStats,
+    Message, PACKET_BYTES_MAX, PROTOCOL_VERSION, Refusal, Request, Response, Slot, StopReason, StopReport,
+    VmStats,
 };
 use runtime_vm::{Device, Vm, VmError};
 use rustix::net::{
@@ -30,6 +30,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::script::Script;
+use crate::texts::{TEXT_CHARS_MAX, check_error, check_text};
+use crate::vmm_messages::{PORTS, event, message, numbered, response};
 
 /// Acts of one script.
 const ACTS_MAX: usize = 64;
@@ -44,18 +46,12 @@ const QUESTION_MAX: Duration = Duration::from_secs(45);
 /// Longest time until the VM's end is known.
 const END_MAX: Duration = Duration::from_secs(60);
 
-/// Most characters of a VMM's text, and room for the daemon's own words.
-const TEXT_CHARS_MAX: usize = 4096 + 256;
-
 /// Most bytes of the console in a stop report.
 const CONSOLE_BYTES_MAX: usize = 8 << 10;
 
 /// Most streams kept for each port, and most ports.
 const STREAMS_MAX: usize = 64;
 const PORTS_MAX: usize = 4;
-
-/// Ports of the script's streams.
-const PORTS: std::ops::Range<u32> = 1024..1032;
 
 /// Longest time in which descriptors are closed. A thread closes those of a VMM.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(10);
@@ -209,22 +205,11 @@ fn ask(questions: &mut JoinSet<Outcome>, vm: &Vm, script: &Script) {
     });
 }
 
-fn check_error(error: &VmError) {
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
-    while let Some(error) = cause {
-        check_text(&error.to_string());
-        cause = error.source();
-    }
-}
-
-fn check_text(text: &str) {
-    assert!(text.chars().count() <= TEXT_CHARS_MAX, "a text of {} characters", text.chars().count());
-    assert!(!text.chars().any(char::is_control), "{text:?}");
-}
-
 fn check_report(report: &StopReport) {
     match &report.reason {
-        StopReason::GuestPanic { message } | StopReason::Vmm { message } => check_text(message),
+        StopReason::GuestPanic { message } | StopReason::Vmm { message } => {
+            check_text(message, TEXT_CHARS_MAX);
+        }
         StopReason::InternalError { instruction, .. } => assert!(instruction.len() <= 16, "{instruction:?}"),
         _ => {}
     }
@@ -389,67 +374,5 @@ fn descriptor(number: usize) -> OwnedFd {
         0 => File::open("/dev/null").expect("it is everywhere").into(),
         1 => UnixStream::pair().expect("a pair").0.into(),
         _ => std::io::pipe().expect("a pipe").0.into(),
-    }
-}
-
-fn message(script: &Script) -> Message {
-    match script.below(4) {
-        0 => Message::Event(event(script)),
-        1 => Message::Response { id: u64::from(script.u8()), result: Ok(response(script)) },
-        2 => {
-            let stream = Event::GuestStream { port: PORTS.start + script.below(8) as u32, number: None };
-            Message::Event(stream)
-        }
-        _ => Message::Request { id: u64::from(script.u8()), request: Request::Console },
-    }
-}
-
-fn response(script: &Script) -> Response {
-    match script.below(12) {
-        0 => Response::Hello { version: u32::from(script.u8()), release: script.text() },
-        1 => Response::Booted,
-        2 => Response::Plugged,
-        3 => Response::Unplugged,
-        4 => Response::Resizing,
-        5 => Response::VcpusMade,
-        6 => Response::LockWaitsInterrupted,
-        7 => Response::GroupsShared,
-        8 => Response::Stats(VmStats::default()),
-        9 => Response::Console { text: script.text() },
-        10 => Response::Saved,
-        _ => Response::ShuttingDown,
-    }
-}
-
-fn event(script: &Script) -> Event {
-    match script.below(6) {
-        0 | 1 => {
-            let port = PORTS.start + script.below(8) as u32;
-            Event::GuestStream { port, number: (script.below(4) > 0).then(|| u64::from(script.u32())) }
-        }
-        2 => Event::Resized,
-        3 => Event::FullDisks { count: script.u32() },
-        _ => {
-            let reason = match script.below(6) {
-                0 => StopReason::Requested,
-                1 => StopReason::GuestPanic { message: script.text() },
-                2 => StopReason::InternalError { suberror: script.u32(), instruction: script.bytes() },
-                3 => StopReason::Vmm { message: script.text() },
-                4 => StopReason::EntryFailed { hardware_reason: u64::from(script.u32()) },
-                _ => StopReason::TripleFault,
-            };
-            let (console, exits) = (script.text(), ExitCounts::default());
-            Event::Stopped(Box::new(StopReport { reason, registers: None, console, exits }))
-        }
-    }
-}
-
-/// Gives repeated streams their own numbers.
-fn numbered(event: Event, add: u64) -> Event {
-    match event {
-        Event::GuestStream { port, number } => {
-            Event::GuestStream { port, number: number.map(|number| number.wrapping_add(add)) }
-        }
-        event => event,
     }
 }
