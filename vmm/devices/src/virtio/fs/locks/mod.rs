@@ -13,16 +13,18 @@
 //!                        └─┘ more locks, some unlocked
 //! ```
 //!
-//! `table` has the owners, `waits` the requests waiting for a lock, and `interrupts` the processes to wait
-//! no longer. `share::lock` takes and frees. The owners are in the share. The requests are in the VMM, and
-//! it tries them again.
+//! `table` has the owners, `ranges` the ranges of each, `waits` the requests waiting for a lock, and
+//! `interrupts` the processes to wait no longer. `share::lock` takes and frees. The owners are in the share.
+//! The requests are in the VMM, and it tries them again.
 
 mod interrupts;
+mod ranges;
 mod table;
 mod waits;
 
 pub(super) use interrupts::Interrupts;
-pub(super) use table::{Held, Holder, Locks, OWNERS_MAX, Scheme};
+pub(super) use ranges::Ranges;
+pub(super) use table::{Bounds, Held, Holder, Locks, Scheme};
 pub(super) use waits::{Wait, Waiting};
 
 use std::io;

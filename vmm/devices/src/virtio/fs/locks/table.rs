@@ -4,9 +4,28 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 
+use super::ranges::Ranges;
+
 /// Most owners of locks in a pod, counted once for each locked file. Each costs the host a descriptor. A
 /// database locks a file or a few, and a mail server one for each open mailbox.
-pub(in crate::virtio::fs) const OWNERS_MAX: usize = 4096;
+const OWNERS_MAX: usize = 4096;
+
+/// Most ranges of record locks in a pod. Each costs the kernel of the host some 200 bytes, not charged to any
+/// cgroup. SQLite has a handful for each connection, and Samba's databases have some hundred.
+const RANGES_MAX: usize = 16_384;
+
+/// The bounds of a share's locks.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::virtio::fs) struct Bounds {
+    pub(in crate::virtio::fs) owners: usize,
+    pub(in crate::virtio::fs) ranges: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds { owners: OWNERS_MAX, ranges: RANGES_MAX }
+    }
+}
 
 /// The kind of a lock. The kinds do not see each other, as on Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,21 +54,25 @@ pub(in crate::virtio::fs) struct Held {
     pub(in crate::virtio::fs) pid: u32,
     /// True if `file` was opened for writing, too.
     pub(in crate::virtio::fs) writable: bool,
+    /// The locked ranges, of record locks.
+    pub(in crate::virtio::fs) ranges: Ranges,
 }
 
 /// All owners of a share.
 #[derive(Debug)]
 pub(in crate::virtio::fs) struct Locks {
     held: BTreeMap<Holder, Held>,
-    owners_max: usize,
+    bounds: Bounds,
+    /// Number of ranges of all owners.
+    ranges: usize,
     /// A lock was released since the last question.
     freed: bool,
 }
 
 impl Locks {
-    /// No locks, and room for this many owners.
-    pub(in crate::virtio::fs) fn new(owners_max: usize) -> Locks {
-        Locks { held: BTreeMap::new(), owners_max, freed: false }
+    /// No locks, and room within these bounds.
+    pub(in crate::virtio::fs) fn new(bounds: Bounds) -> Locks {
+        Locks { held: BTreeMap::new(), bounds, ranges: 0, freed: false }
     }
 
     pub(in crate::virtio::fs) fn get_mut(&mut self, holder: &Holder) -> Option<&mut Held> {
@@ -58,17 +81,41 @@ impl Locks {
 
     /// Adds an owner, or gives one another description. Returns ENOLCK if there are too many.
     pub(in crate::virtio::fs) fn insert(&mut self, holder: Holder, held: Held) -> io::Result<&mut Held> {
-        if self.held.len() >= self.owners_max && !self.held.contains_key(&holder) {
-            return Err(io::Error::from_raw_os_error(libc::ENOLCK));
+        if self.held.len() >= self.bounds.owners && !self.held.contains_key(&holder) {
+            return Err(too_many());
         }
         // The replaced description may have held something.
-        self.freed |= self.held.contains_key(&holder);
+        self.remove(&holder);
+        self.ranges += held.ranges.len();
         Ok(self.held.entry(holder).insert_entry(held).into_mut())
+    }
+
+    /// Has `make` change the ranges of an owner on the host. Returns ENOLCK if there would be too many, as an
+    /// unlock in the middle of a range makes two.
+    pub(in crate::virtio::fs) fn change(
+        &mut self,
+        holder: &Holder,
+        (start, end, exclusive): (u64, u64, Option<bool>),
+        make: impl FnOnce(&File) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let held = self.held.get_mut(holder).ok_or_else(too_many)?;
+        let change = held.ranges.change(start, end, exclusive);
+        if change.growth() > 0 && self.ranges + change.growth() > self.bounds.ranges {
+            return Err(too_many());
+        }
+        make(&held.file)?;
+        self.ranges -= held.ranges.len();
+        held.ranges.apply(&change);
+        self.ranges += held.ranges.len();
+        Ok(())
     }
 
     /// Releases all locks of an owner on a file.
     pub(in crate::virtio::fs) fn remove(&mut self, holder: &Holder) {
-        self.freed |= self.held.remove(holder).is_some();
+        if let Some(held) = self.held.remove(holder) {
+            self.ranges -= held.ranges.len();
+            self.freed = true;
+        }
     }
 
     /// Releases the locks of an ended open file of the guest.
@@ -96,7 +143,7 @@ impl Locks {
 
     pub(in crate::virtio::fs) fn clear(&mut self) {
         self.held.clear();
-        self.freed = false;
+        (self.ranges, self.freed) = (0, false);
     }
 
     /// Notes the release of a lock, whole or in part.
@@ -110,12 +157,23 @@ impl Locks {
     }
 }
 
+/// As fcntl(2) has it: "too many segment locks open".
+fn too_many() -> io::Error {
+    io::Error::from_raw_os_error(libc::ENOLCK)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn held(handle: u64) -> Held {
-        Held { file: tempfile::tempfile().unwrap(), handle, pid: 1, writable: true }
+        Held {
+            file: tempfile::tempfile().unwrap(),
+            handle,
+            pid: 1,
+            writable: true,
+            ranges: Ranges::default(),
+        }
     }
 
     fn holder(inode: u64, owner: u64, scheme: Scheme) -> Holder {
@@ -124,7 +182,7 @@ mod tests {
 
     #[test]
     fn an_ended_file_gives_up_its_own_locks_of_both_kinds() {
-        let mut locks = Locks::new(4);
+        let mut locks = Locks::new(Bounds { owners: 4, ranges: 0 });
         let kept = [holder(1, 7, Scheme::Records), holder(2, 5, Scheme::Flock)];
         let ended = [holder(1, 5, Scheme::Records), holder(1, u64::MAX, Scheme::Flock)];
         for (holder, handle) in [(kept[0], 9), (kept[1], 3), (ended[0], 3), (ended[1], 3)] {
@@ -140,5 +198,49 @@ mod tests {
         assert!(kept.iter().all(|holder| locks.get_mut(holder).is_some()));
         assert!(ended.iter().all(|holder| locks.get_mut(holder).is_none()));
         assert_eq!(locks.of_records(1).map(|(holder, _)| holder.owner).collect::<Vec<_>>(), [7]);
+    }
+
+    #[test]
+    fn more_ranges_than_the_bound_are_refused_and_the_host_is_not_asked() {
+        let mut locks = Locks::new(Bounds { owners: 2, ranges: 3 });
+        let [one, other] = [1, 2].map(|owner| holder(1, owner, Scheme::Records));
+        for holder in [one, other] {
+            locks.insert(holder, held(1)).unwrap();
+        }
+        let mut asked = 0;
+        let mut change = |locks: &mut Locks, holder, start, end, exclusive| {
+            let made = locks.change(holder, (start, end, exclusive), |_| {
+                asked += 1;
+                Ok(())
+            });
+            made.map_err(|error| error.raw_os_error().unwrap())
+        };
+        change(&mut locks, &one, 0, 99, Some(true)).unwrap();
+        change(&mut locks, &other, 0, 9, Some(false)).unwrap();
+        change(&mut locks, &other, 20, 29, Some(false)).unwrap();
+        assert_eq!(change(&mut locks, &other, 40, 49, Some(false)), Err(libc::ENOLCK));
+        // An unlock in the middle is one more.
+        assert_eq!(change(&mut locks, &one, 50, 50, None), Err(libc::ENOLCK));
+        // A longer range is none, and a lock less makes room.
+        change(&mut locks, &other, 30, 39, Some(false)).unwrap();
+        change(&mut locks, &other, 0, 9, None).unwrap();
+        change(&mut locks, &one, 50, 50, None).unwrap();
+        // So does the end of an owner.
+        locks.remove(&one);
+        change(&mut locks, &other, 50, 50, Some(true)).unwrap();
+        assert_eq!((locks.ranges, asked), (2, 7));
+    }
+
+    #[test]
+    fn what_the_host_refuses_is_not_counted() {
+        let mut locks = Locks::new(Bounds { owners: 1, ranges: 1 });
+        let owner = holder(1, 1, Scheme::Records);
+        locks.insert(owner, held(1)).unwrap();
+        let busy = || Err(io::Error::from_raw_os_error(libc::EAGAIN));
+        locks.change(&owner, (0, 9, Some(true)), |_| busy()).unwrap_err();
+        assert_eq!(locks.ranges, 0);
+        locks.change(&owner, (0, 9, Some(true)), |_| Ok(())).unwrap();
+        locks.clear();
+        assert_eq!(locks.ranges, 0);
     }
 }

@@ -9,7 +9,7 @@ use nix::fcntl::{FcntlArg, fcntl};
 use rustix::fs::{FlockOperation, flock};
 
 use super::Share;
-use crate::virtio::fs::locks::{Held, Holder, LockRequest, Locks, Scheme, is_held};
+use crate::virtio::fs::locks::{Held, Holder, LockRequest, Locks, Ranges, Scheme, is_held};
 
 /// The last byte of a range without an end (linux/fs.h, OFFSET_MAX).
 const END: u64 = i64::MAX as u64;
@@ -41,7 +41,7 @@ impl Share {
             locks.insert(holder, held)?;
         }
         let attempt = match holder.scheme {
-            Scheme::Records => lock_records(&mut locks, &holder, range),
+            Scheme::Records => lock_records(&mut locks, request, range),
             Scheme::Flock => self.lock_whole(&mut locks, request),
         };
         match &attempt {
@@ -124,7 +124,8 @@ impl Share {
                 Err(_) => read_only()?,
             },
         };
-        Ok(Held { file, handle: request.handle, pid: request.lock.pid, writable })
+        let ranges = Ranges::default();
+        Ok(Held { file, handle: request.handle, pid: request.lock.pid, writable, ranges })
     }
 
     /// Locks a whole file. A network file system makes a record lock of it, and wants a writable
@@ -139,7 +140,8 @@ impl Share {
         match flock(&held.file, operation) {
             Err(rustix::io::Errno::BADF) if !held.writable => {
                 let file = self.reopen(&request.context, request.inode, true)?;
-                let held = Held { file, writable: true, handle: held.handle, pid: held.pid };
+                let (handle, pid) = (held.handle, held.pid);
+                let held = Held { file, writable: true, handle, pid, ranges: Ranges::default() };
                 Ok(flock(&locks.insert(holder, held)?.file, operation)?)
             }
             other => Ok(other?),
@@ -147,13 +149,16 @@ impl Share {
     }
 }
 
-fn lock_records(locks: &mut Locks, holder: &Holder, range: libc::flock) -> io::Result<()> {
-    let held = locks.get_mut(holder).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOLCK))?;
-    match fcntl(&held.file, FcntlArg::F_OFD_SETLK(&range)) {
-        Ok(_) => Ok(()),
-        Err(Errno::EACCES) => Err(Errno::EAGAIN.into()),
-        Err(error) => Err(error.into()),
-    }
+fn lock_records(locks: &mut Locks, request: &LockRequest, range: libc::flock) -> io::Result<()> {
+    let FileLock { start, end, lock_type, .. } = request.lock;
+    let exclusive = (lock_type != UNLOCK).then_some(lock_type == WRITE);
+    locks.change(&request.holder(), (start, end, exclusive), |file| {
+        match fcntl(file, FcntlArg::F_OFD_SETLK(&range)) {
+            Ok(_) => Ok(()),
+            Err(Errno::EACCES) => Err(Errno::EAGAIN.into()),
+            Err(error) => Err(error.into()),
+        }
+    })
 }
 
 /// Returns the process in this guest with a lock in the way, or 0. Tested from its holder's own

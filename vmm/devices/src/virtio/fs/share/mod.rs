@@ -32,7 +32,7 @@ use fuse_backend_rs::api::filesystem::FileSystem as _;
 use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::locks::{Locks, OWNERS_MAX};
+use super::locks::{Bounds, Locks};
 
 /// Capabilities for the driver beyond the oldest protocol. It uses those it has.
 ///
@@ -108,7 +108,7 @@ impl Share {
         };
         let (files, probe) = (PassthroughFs::new(config)?, EventFd::new(0)?);
         let mounted = AtomicBool::new(false);
-        let locks = Mutex::new(Locks::new(OWNERS_MAX));
+        let locks = Mutex::new(Locks::new(Bounds::default()));
         Ok(Share { files, descriptors_max, probe, mounted, locks })
     }
 

@@ -305,6 +305,22 @@ fn a_wait_outlives_a_pause_and_not_a_reset() {
 }
 
 #[test]
+fn a_guest_has_no_endless_number_of_ranges() {
+    let mut guest = Guest::new();
+    let open = guest.open_file(libc::O_RDWR);
+    let every_second = |guest: &mut Guest, kind| {
+        let lock = |number: u64| guest.set_lock(open, kind, (2 * number, 2 * number));
+        (0..20_000).map(lock).take_while(Result::is_ok).count()
+    };
+    assert_eq!(every_second(&mut guest, READ_LOCK), 16_384);
+    assert_eq!(guest.set_lock(open.of(2, 200), WRITE_LOCK, (100_000, 100_009)), Err(libc::ENOLCK));
+    guest.set_lock(open, UNLOCK, (0, END)).unwrap();
+    // An unlock makes two ranges of one.
+    guest.set_lock(open, WRITE_LOCK, (0, END)).unwrap();
+    assert_eq!(every_second(&mut guest, UNLOCK), 16_384);
+}
+
+#[test]
 fn requests_for_locks_that_make_no_sense_are_refused() {
     let _starts = no_starts();
     let mut guest = Guest::new();
