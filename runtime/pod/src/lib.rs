@@ -22,6 +22,7 @@ mod dirs;
 pub mod doctor;
 mod driver;
 mod error;
+mod full_disks;
 mod host;
 mod id;
 mod installation;

@@ -4,7 +4,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use proto_vmm::StopReport;
-use tokio::sync::watch;
 
 use crate::backend::{Agent, BackendError, BackendErrorKind, Vm};
 use crate::error::{PodError, PodErrorKind};
@@ -81,16 +80,6 @@ impl Live {
             Err(_) => error.during(doing),
         }
     }
-}
-
-/// Number of the VM's disks waiting for free space on the node, as it changes; without a VM it never does. A
-/// non-zero number counts as a change.
-pub(crate) fn full_disks(live: Option<&Live>) -> watch::Receiver<u32> {
-    let mut disks = live.map_or_else(|| watch::channel(0).1, |live| live.vm.full_disks());
-    if *disks.borrow() > 0 {
-        disks.mark_changed();
-    }
-    disks
 }
 
 /// Ends a VM, and returns when its process is gone.

@@ -42,7 +42,8 @@ use crate::container::containers::Containers;
 use crate::container::watcher::Exited;
 use crate::counters;
 use crate::error::{PodError, PodErrorKind};
-use crate::live::{self, Live};
+use crate::full_disks::FullDisks;
+use crate::live::Live;
 use crate::node::Node;
 use crate::plugins::Asking;
 use crate::plugs::Plugs;
@@ -85,7 +86,7 @@ pub(crate) struct Driver {
     /// Whether the VM of a ready pod was not found again.
     lost: bool,
     /// Number of the VM's disks waiting for free space on the node.
-    full_disks: watch::Receiver<u32>,
+    full_disks: FullDisks,
     /// The template of the VM, until its first container is made.
     template: Option<Arc<Template>>,
     /// The VMM's groups for files of the node, as far as this daemon knows.
@@ -104,7 +105,7 @@ impl Driver {
         let (commands, inbox) = mpsc::channel(INBOX);
         let (exit_sender, exits) = mpsc::channel(EXITS);
         let capacity = Capacity::new(&record, status.capacity.clone());
-        let full_disks = live::full_disks(live.as_ref());
+        let full_disks = FullDisks::of(live.as_ref());
         Driver {
             node,
             record,
@@ -281,7 +282,7 @@ impl Driver {
                     self.vm_ended(&report).await;
                     ControlFlow::Continue(())
                 }
-                Ok(()) = self.full_disks.changed() => {
+                () = self.full_disks.changed() => {
                     self.full_disks_changed();
                     ControlFlow::Continue(())
                 }
@@ -363,7 +364,7 @@ impl Driver {
             unclean: status.unclean.clone(),
             lost: self.lost,
             settings_passed_by: status.settings_passed_by.clone(),
-            full_disks: self.live.as_ref().map_or(0, |_| *self.full_disks.borrow()),
+            full_disks: self.live.as_ref().map_or(0, |_| self.full_disks.count()),
         }
     }
 

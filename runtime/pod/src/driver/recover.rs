@@ -23,9 +23,10 @@ use crate::blocking::within;
 use crate::container::{Container, watcher};
 use crate::counters;
 use crate::error::{PodError, PodErrorKind, chain_of};
+use crate::full_disks::FullDisks;
 use crate::host::vmm_process;
 use crate::io::copiers::Copiers;
-use crate::live::{self, Live};
+use crate::live::Live;
 use crate::node::Node;
 use crate::record::{
     ContainerOnRecord, ContainerRecord, ContainerStage, ContainerStatus, PodRecord, PodStage, PodStatus,
@@ -209,7 +210,7 @@ impl Driver {
         counters::pod_recovered(found.is_ok(), self.status.vmm);
         match found {
             Ok(live) => {
-                self.full_disks = live::full_disks(Some(&live));
+                self.full_disks = FullDisks::of(Some(&live));
                 self.live = Some(live);
                 false
             }

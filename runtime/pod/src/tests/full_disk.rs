@@ -71,3 +71,26 @@ async fn a_start_that_was_refused_is_on_no_disk_though_the_disk_took_it_as_it_fa
     assert_eq!(status.stage, ContainerStage::Created);
     world.pods.start_container(&id).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_vmm_that_reports_full_disks_without_end_is_heard_at_intervals() {
+    let world = World::new().await;
+    let id = world.pods.run(pod("web")).await.unwrap();
+    let (disks, begun) = (world.script.vm().full_disks.clone(), tokio::time::Instant::now());
+    let count = || world.pods.pod(&id).unwrap().full_disks;
+    disks.send_replace(1);
+    world.until(|_| count() == 1).await;
+    let mut heard = vec![1];
+    while begun.elapsed() < Duration::from_secs(60) {
+        disks.send_modify(|count| *count += 1);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if heard.last() != Some(&count()) {
+            heard.push(count());
+        }
+    }
+    assert!((10..=13).contains(&heard.len()), "{heard:?}");
+    // Its last word is heard, and the pod's calls are answered.
+    disks.send_replace(0);
+    world.until(|_| count() == 0).await;
+    world.pods.stop(&id).await.unwrap();
+}
