@@ -42,9 +42,9 @@ pub enum PacketError {
     #[error(
         "control packet was cut off (longer than {PACKET_BYTES_MAX} bytes, or with more than {FDS_MAX} descriptors)"
     )]
-    Truncated,
+    Truncated { fds: Vec<OwnedFd> },
     #[error("control packet is not a message")]
-    Malformed(#[from] serde_json::Error),
+    Malformed { source: serde_json::Error, fds: Vec<OwnedFd> },
 }
 
 impl PacketError {
@@ -52,11 +52,20 @@ impl PacketError {
     pub fn would_block(&self) -> bool {
         matches!(self, PacketError::Socket(Errno::AGAIN))
     }
+
+    /// Takes the descriptors of a packet that could not be received. Their last close may wait for a server.
+    pub fn take_fds(&mut self) -> Vec<OwnedFd> {
+        match self {
+            PacketError::Truncated { fds } | PacketError::Malformed { fds, .. } => std::mem::take(fds),
+            _ => Vec::new(),
+        }
+    }
 }
 
 /// Sends one message with its descriptors, all or nothing: a packet is never half sent.
 pub fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
-    let bytes = serde_json::to_vec(message)?;
+    let malformed = |source| PacketError::Malformed { source, fds: Vec::new() };
+    let bytes = serde_json::to_vec(message).map_err(malformed)?;
     if bytes.len() > PACKET_BYTES_MAX {
         return Err(PacketError::TooLong { length: bytes.len() });
     }
@@ -100,10 +109,12 @@ pub fn recv(socket: impl AsFd) -> Result<Option<Packet>, PacketError> {
         return Ok(None);
     }
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
-        return Err(PacketError::Truncated);
+        return Err(PacketError::Truncated { fds });
     }
-    let message = serde_json::from_slice(&bytes[..received.bytes])?;
-    Ok(Some(Packet { message, fds }))
+    match serde_json::from_slice(&bytes[..received.bytes]) {
+        Ok(message) => Ok(Some(Packet { message, fds })),
+        Err(source) => Err(PacketError::Malformed { source, fds }),
+    }
 }
 
 #[cfg(test)]
@@ -163,7 +174,25 @@ mod tests {
     fn an_unknown_request_is_refused() {
         let (here, there) = pair();
         rustix::io::write(&here, br#"{"request":{"id":1,"request":"fly"}}"#).unwrap();
-        assert!(matches!(recv(&there), Err(PacketError::Malformed(_))));
+        assert!(matches!(recv(&there), Err(PacketError::Malformed { .. })));
+    }
+
+    #[test]
+    fn descriptors_of_a_packet_that_is_no_message_are_the_receivers_to_close() {
+        let (here, there) = pair();
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let descriptor = [writer.as_fd()];
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(&descriptor)));
+        sendmsg(&here, &[IoSlice::new(b"nonsense")], &mut ancillary, SendFlags::empty()).unwrap();
+        drop(writer);
+        let mut error = recv(&there).unwrap_err();
+        let taken = error.take_fds();
+        assert_eq!((taken.len(), error.take_fds().len()), (1, 0));
+        // The pipe is open for writing as long as they are.
+        drop(taken);
+        assert_eq!(rustix::io::read(&reader, &mut [0]).unwrap(), 0);
     }
 
     #[test]

@@ -201,8 +201,9 @@ impl Connection {
             match proto_vmm::recv(self.0.socket.get_ref()) {
                 Ok(packet) => return packet,
                 Err(error) if error.would_block() => guard.clear_ready(),
-                Err(error) => {
+                Err(mut error) => {
                     tracing::warn!(%error, "a control connection is given up");
+                    dispose(error.take_fds());
                     return None;
                 }
             }
@@ -216,6 +217,9 @@ impl Connection {
 
 /// Closes unrequested descriptors, in a separate thread: the last close of a file may wait for a server.
 fn dispose(descriptors: Vec<OwnedFd>) {
+    if descriptors.is_empty() {
+        return;
+    }
     // If no thread starts, they are closed here.
     let _ = std::thread::Builder::new().name("dispose".to_owned()).spawn(move || drop(descriptors));
 }
