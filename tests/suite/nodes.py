@@ -107,12 +107,20 @@ class Lane:
             lines = self._attend(node, watch, pathlib.Path(parts))
             status = stages.waited("e2e-tests", node, begun)
             watch.end()
+            self._keep_calls(pathlib.Path(parts) / "calls")
         if watch.hung and self.pending:
             self._fail(f"{self.pending[0]} hangs; no test has ended in {HUNG} s", lines, self.pending[:1])
         elif status == NODE_FAILED and self.pending:
             self._died(lines)
         elif status != 0:
             self._fail(f"the node ended with status {status}", lines, self.pending)
+
+    def _keep_calls(self, calls):
+        """Appends the node's system calls to the file that the environment names."""
+        kept = os.environ.get("PODVISOR_E2E_CALLS")
+        if kept and calls.exists():
+            with open(kept, "a", encoding="utf-8") as file:
+                file.write(calls.read_text())
 
     def _attend(self, node, watch, parts):
         """Hands out parts and notes ended tests. Returns the lines of the last part."""

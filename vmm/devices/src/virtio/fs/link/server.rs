@@ -11,10 +11,13 @@ use rustix::net::RecvFlags;
 use super::packet::{ANSWER_BYTES_MAX, Call, GROUPS_MAX, HEAD_BYTES, Outcome, REQUEST_BYTES_MAX, Reply};
 use super::sheet::Sheet;
 use super::socket::{Received, receive, send};
+use crate::virtio::fs::Share;
 use crate::virtio::fs::credentials::set_groups;
 use crate::virtio::fs::locks::LockRequest;
 use crate::virtio::fs::share::{init, separate_umask};
-use crate::virtio::fs::{DEVICE, Share};
+
+/// Name of a channel's thread. The device's threads in the VMM have another.
+const THREAD: &str = "share";
 
 /// Most channels at once: one for each thread of the device, and as many again while old ones end.
 const CHANNELS_MAX: usize = 32;
@@ -80,8 +83,9 @@ fn serve_apart(served: &Arc<Served>, channel: OwnedFd) {
         served.channels.fetch_sub(1, Ordering::Relaxed);
         return;
     }
-    let (of_thread, name) = (served.clone(), DEVICE.to_owned());
-    let started = std::thread::Builder::new().name(name).spawn(move || {
+    let of_thread = served.clone();
+    let named = std::thread::Builder::new().name(THREAD.to_owned());
+    let started = named.spawn(move || {
         let ready = separate_umask().map_err(io::Error::from).and_then(|()| Sheet::new());
         if let Ok(sheet) = ready {
             of_thread.serve(&channel, &sheet);
