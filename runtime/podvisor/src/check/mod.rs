@@ -15,6 +15,7 @@ use finding::Finding;
 use runtime_cdi::Registry;
 
 use crate::config::Loaded;
+use crate::show::{Form, FormArg, json, out};
 
 /// Arguments of `podvisor check`.
 #[derive(Debug, clap::Args)]
@@ -22,15 +23,22 @@ pub(crate) struct Args {
     /// Only boot a guest: whether KVM works here.
     #[arg(long)]
     kvm: bool,
+    #[command(flatten)]
+    form: FormArg,
 }
 
 /// Examines everything and reports whether pods can run: exit status 0 or 1.
 pub(crate) fn check(loaded: &Loaded, args: &Args) -> anyhow::Result<ExitCode> {
     let config = &loaded.config;
     let mut failed = false;
+    let mut findings = Vec::new();
+    // A line each for a person, who sees the guest's boot take its time. One list for a program.
     let mut report = |finding: Finding| {
         failed |= matches!(&finding.outcome, Err(problem) if !problem.minor);
-        println!("{finding}");
+        match args.form.form {
+            Form::Text => println!("{}", finding.line(console::colors_enabled())),
+            Form::Json => findings.push(finding),
+        }
     };
     if !args.kvm {
         host::examine(config).into_iter().for_each(&mut report);
@@ -39,5 +47,8 @@ pub(crate) fn check(loaded: &Loaded, args: &Args) -> anyhow::Result<ExitCode> {
         outdated::examine(config).into_iter().for_each(&mut report);
     }
     report(Finding { what: "a Linux guest on KVM", outcome: guest::boot(config) });
+    if args.form.form == Form::Json {
+        out::print(&json::pretty(&findings)?)?;
+    }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -15,10 +15,12 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use runtime_net::Cni;
 use runtime_pod::doctor::{self, Daemon, DaemonPlace, Difference, Life, OnNode, OnRecord};
+use serde::Serialize;
 
 use self::daemons::Place;
 use crate::config::Config;
 use crate::run::place;
+use crate::show::{Form, FormArg, json, out};
 
 /// Timeout for one scan of the node. A hanging disk must not hang this command.
 const LOOK_WITHIN: Duration = Duration::from_secs(60);
@@ -38,11 +40,13 @@ pub(crate) struct Args {
     /// Remove leftovers without an owner.
     #[arg(long)]
     repair: bool,
+    #[command(flatten)]
+    form: FormArg,
 }
 
 /// Scans, prints, and repairs if asked to.
 pub(crate) async fn doctor(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
-    match examine(config, args.repair).await {
+    match examine(config, args).await {
         Ok(0) => Ok(ExitCode::SUCCESS),
         Ok(_) => Ok(ExitCode::FAILURE),
         Err(error) => {
@@ -52,8 +56,22 @@ pub(crate) async fn doctor(config: &Config, args: Args) -> anyhow::Result<ExitCo
     }
 }
 
+/// A difference for a program, and what became of it.
+#[derive(Debug, Serialize)]
+struct Reported<'a> {
+    what: &'a str,
+    means: &'a str,
+    advice: &'a str,
+    /// Whether `--repair` has removed it. `None` if it was not to be removed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    repaired: Option<bool>,
+    /// The reason why its removal has failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+}
+
 /// Returns the number of remaining differences.
-async fn examine(config: &Config, repair: bool) -> anyhow::Result<usize> {
+async fn examine(config: &Config, Args { repair, form }: Args) -> anyhow::Result<usize> {
     if !nix::unistd::geteuid().is_root() {
         bail!("only root sees what belongs to pods");
     }
@@ -66,30 +84,39 @@ async fn examine(config: &Config, repair: bool) -> anyhow::Result<usize> {
         places = daemons::find(config, repair)?;
         found = doctor::in_both(&found, look(&cni, &places, &place::leases(config)).await?);
     }
-    let mut left = found.len();
+    let mut reported = Vec::new();
     for difference in &found {
-        print(difference);
-        if repair && difference.is_leftover() {
-            match take_away(difference, &cni).await {
-                Ok(()) => {
-                    println!("    done:  taken away");
-                    left -= 1;
-                }
-                Err(why) => println!("    stays: {why}"),
-            }
+        let mut one = Reported::of(difference);
+        if form.form == Form::Text {
+            println!("{}\n    means: {}\n    do:    {}", one.what, one.means, one.advice);
         }
+        if repair && difference.is_leftover() {
+            let outcome = take_away(difference, &cni).await;
+            match (&outcome, form.form) {
+                (Ok(()), Form::Text) => println!("    done:  taken away"),
+                (Err(why), Form::Text) => println!("    stays: {why}"),
+                (_, Form::Json) => {}
+            }
+            one.repaired = Some(outcome.is_ok());
+            one.failure = outcome.err();
+        }
+        reported.push(one);
     }
     drop(places);
-    match (found.len(), left) {
-        (0, _) => println!("nothing found: the records and the node agree"),
-        (all, left) => println!("differences: {all}; left: {left}"),
+    let left = reported.iter().filter(|one| one.repaired != Some(true)).count();
+    match (form.form, reported.len()) {
+        (Form::Json, _) => out::print(&json::pretty(&reported)?)?,
+        (Form::Text, 0) => println!("nothing found: the records and the node agree"),
+        (Form::Text, all) => println!("differences: {all}; left: {left}"),
     }
     Ok(left)
 }
 
-fn print(difference: &Difference) {
-    let Difference { what, means, advice, .. } = difference;
-    println!("{what}\n    means: {means}\n    do:    {advice}");
+impl Reported<'_> {
+    fn of(difference: &Difference) -> Reported<'_> {
+        let Difference { what, means, advice, .. } = difference;
+        Reported { what, means, advice, repaired: None, failure: None }
+    }
 }
 
 async fn take_away(difference: &Difference, cni: &Cni) -> Result<(), String> {
