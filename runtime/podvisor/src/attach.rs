@@ -8,6 +8,8 @@ use proto_cri::v1;
 
 use crate::client::{self, Client};
 use crate::config::Config;
+use crate::daemon::Daemon;
+use crate::resolve;
 use crate::session::{self, Ended, Trust, Wanted};
 
 /// Arguments of `podvisor attach`.
@@ -21,13 +23,15 @@ pub(crate) struct Args {
     tty: bool,
     #[command(flatten)]
     trust: Trust,
-    /// The container's id, or its beginning.
+    /// A container's id, or its beginning, or its name, or that of a pod with one container.
     container: String,
 }
 
 /// Follows the container until it ends; returns the container's exit code.
 pub(crate) async fn attach(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
-    let mut client = client::dial(config).await?;
+    let daemon = Daemon::dial(config).await?;
+    let container = resolve::container(&daemon, &args.container).await?;
+    let mut client = daemon.client;
     let wanted = Wanted {
         stdin: args.interactive,
         stdout: true,
@@ -35,9 +39,9 @@ pub(crate) async fn attach(config: &Config, args: Args) -> anyhow::Result<ExitCo
         tty: args.tty,
         detachable: args.interactive,
     };
-    let url = url(&mut client, &args.container, wanted).await.map_err(client::refused).context("attach")?;
+    let url = url(&mut client, &container, wanted).await.map_err(client::refused).context("attach")?;
     match session::carry(&url, wanted, &args.trust).await? {
-        Ended::Exited(_) => Ok(exit_code(&mut client, &args.container).await?.into()),
+        Ended::Exited(_) => Ok(exit_code(&mut client, &container).await?.into()),
         ended => Ok(ended.code().into()),
     }
 }

@@ -3,15 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use hyper_util::rt::TokioIo;
 use proto_cri::v1::image_service_client::ImageServiceClient;
 use proto_cri::v1::runtime_service_client::RuntimeServiceClient;
 use proto_images::v1::images_client::ImagesClient;
 use tokio::net::UnixStream;
 use tonic::transport::{Channel, Endpoint, Uri};
-
-use crate::config::Config;
 
 /// Longest message either way, in bytes: as much as the kubelet's client allows (cri-client `maxMsgSize`).
 const MESSAGE_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -46,13 +44,6 @@ impl Client {
             transfers: ImagesClient::new(channel),
         }
     }
-}
-
-/// Connects to the configured daemon, which must be running.
-pub(crate) async fn dial(config: &Config) -> anyhow::Result<Client> {
-    let socket = config.socket();
-    let client = connect(&socket).await;
-    client.with_context(|| format!("no daemon serves on {} (are you root?)", socket.display()))
 }
 
 /// Returns the message of the daemon's refusal. Takes the status by value, as `map_err` gives it.

@@ -36,7 +36,7 @@ pub(crate) struct Daemon {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DaemonError {
     /// Nothing listens, or this user may not connect.
-    #[error("no daemon serves on {} (are you root?)", socket.display())]
+    #[error("no daemon serves on {}: are you root, and does it run? `systemctl start podvisor` starts it", socket.display())]
     Down {
         /// The CRI socket.
         socket: PathBuf,
@@ -115,6 +115,11 @@ struct Vm {
 }
 
 impl Daemon {
+    /// A daemon known to be Podvisor without a question, behind a connection to this socket.
+    pub(crate) fn over(client: Client, socket: PathBuf) -> Daemon {
+        Daemon { client, socket }
+    }
+
     /// Connects to the configured daemon.
     ///
     /// # Errors
@@ -174,6 +179,14 @@ impl Daemon {
         let mut runtime = self.client.runtime.clone();
         let request = v1::ListContainersRequest::default();
         Ok(self.ask("ListContainers", runtime.list_containers(request)).await?.containers)
+    }
+
+    /// Stops a container: its stop signal, and SIGKILL after this time.
+    pub(crate) async fn stop_container(&self, id: &str, seconds: u32) -> Result<(), DaemonError> {
+        let mut runtime = self.client.runtime.clone();
+        let request = v1::StopContainerRequest { container_id: id.to_owned(), timeout: i64::from(seconds) };
+        let limit = ENDS_WITHIN + Duration::from_secs(u64::from(seconds));
+        self.ask_within(limit, "StopContainer", runtime.stop_container(request)).await.map(drop)
     }
 
     /// Ends a pod's containers and its VM.

@@ -7,6 +7,8 @@ use proto_cri::v1;
 
 use crate::client;
 use crate::config::Config;
+use crate::daemon::Daemon;
+use crate::resolve;
 use crate::session::{self, Trust, Wanted};
 
 /// Arguments of `podvisor exec`.
@@ -20,7 +22,7 @@ pub(crate) struct Args {
     tty: bool,
     #[command(flatten)]
     trust: Trust,
-    /// The container's id, or its beginning.
+    /// A container's id, or its beginning, or its name, or that of a pod with one container.
     container: String,
     /// Command and arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
@@ -29,7 +31,9 @@ pub(crate) struct Args {
 
 /// Runs the command and ends with its exit code.
 pub(crate) async fn exec(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
-    let mut client = client::dial(config).await?;
+    let daemon = Daemon::dial(config).await?;
+    let container_id = resolve::container(&daemon, &args.container).await?;
+    let mut client = daemon.client;
     let wanted = Wanted {
         stdin: args.interactive,
         stdout: true,
@@ -39,7 +43,7 @@ pub(crate) async fn exec(config: &Config, args: Args) -> anyhow::Result<ExitCode
         detachable: false,
     };
     let request = v1::ExecRequest {
-        container_id: args.container,
+        container_id,
         cmd: args.command,
         tty: wanted.tty,
         stdin: wanted.stdin,

@@ -31,16 +31,20 @@ mod man;
 mod node;
 mod port_forward;
 mod ps;
+mod resolve;
 mod rm;
 mod run;
 mod runtimeclass;
 mod serve;
 mod session;
 mod show;
+mod size;
 mod sought;
 mod state_lock;
+mod stop;
 mod terminal;
 mod top;
+mod wait;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -67,9 +71,13 @@ enum Command {
     /// Serve the Container Runtime Interface on a unix socket.
     Serve(serve::Args),
     /// Run one container in its own VM, and return its exit code.
-    Run(run::Args),
+    Run(Box<run::Args>),
     /// List the node's pods with their containers.
     Ps(ps::Args),
+    /// Stop pods, and keep their records and logs.
+    Stop(stop::Args),
+    /// Wait for the ends of containers, and print their exit codes.
+    Wait(wait::Args),
     /// Stop and remove pods.
     Rm(rm::Args),
     /// Print all information about pods and containers.
@@ -121,6 +129,9 @@ enum Command {
     Schema,
 }
 
+/// Exit status after wrong arguments, as clap has it.
+const USAGE: i32 = 2;
+
 /// Runs the command given by the process's arguments.
 #[must_use]
 pub fn run_command() -> ExitCode {
@@ -131,7 +142,12 @@ pub fn run_command() -> ExitCode {
     {
         return runtime_connector::run(&user);
     }
-    run(Cli::parse()).unwrap_or_else(|error| {
+    let cli = Cli::try_parse().unwrap_or_else(|error| {
+        let Some(reason) = run::missing_flag(&error) else { error.exit() };
+        eprintln!("podvisor: {reason}");
+        std::process::exit(USAGE);
+    });
+    run(cli).unwrap_or_else(|error| {
         if error.is::<ReaderGone>() {
             return ExitCode::SUCCESS;
         }
@@ -149,6 +165,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Serve(args) => serve::serve(loaded()?, file, args),
         Command::Run(args) => run::run(&config()?, file, &args),
         Command::Ps(args) => client::block_on(ps::ps(&config()?, args)),
+        Command::Stop(args) => client::block_on(stop::stop(&config()?, args)),
+        Command::Wait(args) => client::block_on(wait::wait(&config()?, args)),
         Command::Rm(args) => client::block_on(rm::remove(&config()?, args)),
         Command::Inspect(args) => client::block_on(inspect::inspect(&config()?, args)),
         Command::Top(args) => client::block_on(top::top(&config()?, args)),

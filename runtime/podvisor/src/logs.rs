@@ -8,7 +8,9 @@ use proto_cri::v1;
 
 use crate::client;
 use crate::config::Config;
+use crate::daemon::Daemon;
 use crate::log_follower::LogFollower;
+use crate::resolve;
 
 /// The interval between two reads of the log and the container's state. CRI has no call to wait for either.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -19,16 +21,18 @@ pub(crate) struct Args {
     /// Continue until the container has ended.
     #[arg(short, long)]
     follow: bool,
-    /// The container's id, or its beginning.
+    /// A container's id, or its beginning, or its name, or that of a pod with one container.
     container: String,
 }
 
 /// Prints the log.
 pub(crate) async fn logs(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
-    let mut client = client::dial(config).await?;
+    let daemon = Daemon::dial(config).await?;
+    let container_id = resolve::container(&daemon, &args.container).await?;
+    let mut client = daemon.client;
     let mut log = None;
     loop {
-        let request = v1::ContainerStatusRequest { container_id: args.container.clone(), verbose: false };
+        let request = v1::ContainerStatusRequest { container_id: container_id.clone(), verbose: false };
         let status = match client.runtime.container_status(request).await {
             Ok(answer) => answer.into_inner().status.context("the daemon answered without a status")?,
             // The container was removed meanwhile. Its output was complete before.

@@ -15,6 +15,8 @@ use tokio::task::JoinSet;
 
 use crate::client::{self, Client};
 use crate::config::Config;
+use crate::daemon::Daemon;
+use crate::resolve;
 use crate::session::Trust;
 
 /// Bytes per read from a connection.
@@ -31,7 +33,7 @@ pub(crate) struct Args {
     address: IpAddr,
     #[command(flatten)]
     trust: Trust,
-    /// The pod's id, or its beginning.
+    /// A pod's id, or its beginning, or its name.
     pod: String,
     /// Local port and the pod's; one number is both, a local 0 any free one.
     #[arg(value_name = "[LOCAL:]PORT", required = true, value_parser = parse_ports)]
@@ -54,15 +56,16 @@ fn parse_ports(text: &str) -> Result<Ports, String> {
 
 /// Forwards until the process is interrupted.
 pub(crate) async fn port_forward(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
-    let client = client::dial(config).await?;
+    let daemon = Daemon::dial(config).await?;
+    let id = resolve::pod(&daemon, &args.pod).await?;
+    let client = daemon.client;
     let (mut listening, trust) = (JoinSet::new(), Arc::new(args.trust));
     for ports in args.ports {
         let listener = TcpListener::bind((args.address, ports.local))
             .await
             .with_context(|| format!("listening on {}, port {}", args.address, ports.local))?;
         println!("forwarding {} to port {} of the pod", listener.local_addr()?, ports.pod);
-        let pod =
-            Pod { client: client.clone(), trust: Arc::clone(&trust), id: args.pod.clone(), port: ports.pod };
+        let pod = Pod { client: client.clone(), trust: Arc::clone(&trust), id: id.clone(), port: ports.pod };
         listening.spawn(accept(listener, pod));
     }
     match listening.join_next().await {

@@ -2,12 +2,14 @@
 //! others. Running pods are ended only with `--force`. Unlike `crictl rmp -a`, `--all-vms` leaves the pods of
 //! the runtime behind Podvisor alone.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
 use crate::exit;
 use crate::listing::{self, Pod, Runtime};
+use crate::run::{NAMESPACE, logs};
 use crate::show::{escape, out, units};
 use crate::sought::{Kind, SoughtError, candidates, find};
 
@@ -47,7 +49,7 @@ pub(crate) async fn remove(config: &Config, args: Args) -> anyhow::Result<ExitCo
     let (pods, _) = listing::ask(&daemon).await?;
     let mut code = ExitCode::SUCCESS;
     for pod in choose(&pods, &args)? {
-        match remove_one(&daemon, pod).await {
+        match remove_one(&daemon, config, pod).await {
             Ok(()) => out::print(&line(pod))?,
             // The next call would not be answered either.
             Err(late @ DaemonError::Late { .. }) => return Err(late.into()),
@@ -93,9 +95,27 @@ fn named<'a>(pods: &'a [Pod], sought: &[String]) -> Result<Vec<&'a Pod>, ChoiceE
     Ok(chosen)
 }
 
-async fn remove_one(daemon: &Daemon, pod: &Pod) -> Result<(), DaemonError> {
+async fn remove_one(daemon: &Daemon, config: &Config, pod: &Pod) -> Result<(), DaemonError> {
+    let files = if pod.namespace == NAMESPACE { logs_of(daemon, pod).await } else { Vec::new() };
     daemon.stop_pod(&pod.id).await?;
-    daemon.remove_pod(&pod.id).await
+    daemon.remove_pod(&pod.id).await?;
+    for log in files {
+        if let Err(error) = logs::remove(config, &log) {
+            let log = log.display();
+            eprintln!("podvisor: {}", escape::line(&format!("{log}: its directory is not removed: {error}")));
+        }
+    }
+    Ok(())
+}
+
+/// The logs of a pod of `podvisor run`. Nobody but its caller removes them.
+async fn logs_of(daemon: &Daemon, pod: &Pod) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for container in &pod.containers {
+        let status = daemon.container_status(&container.id).await.ok().and_then(|answer| answer.status);
+        files.extend(status.map(|status| PathBuf::from(status.log_path)));
+    }
+    files
 }
 
 fn name(pod: &Pod) -> String {

@@ -24,7 +24,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 
 /// Arguments for credentials.
 #[derive(Debug, clap::Args)]
-pub(super) struct CredentialArgs {
+pub(crate) struct CredentialArgs {
     /// User and password for the registry. Other users of the node see a password in the list of processes.
     /// Without one, podvisor asks on the terminal.
     #[arg(long, value_name = "USER[:PASSWORD]", conflicts_with = "creds_stdin")]

@@ -17,6 +17,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+pub(crate) use self::credentials::CredentialArgs;
+
 use crate::config::Config;
 
 /// Arguments of `podvisor image`.

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use proto_images::v1::{Image, PullRequest};
 
 use super::credentials::{CredentialArgs, Given};
@@ -32,7 +33,7 @@ pub(crate) async fn pull(config: &Config, args: Args) -> anyhow::Result<ExitCode
     let daemon = Daemon::dial(config).await?;
     let mut code = ExitCode::SUCCESS;
     for name in &args.names {
-        match pull_one(&daemon, &given, name, args.quiet, &mut interrupts).await {
+        match pull_one(&daemon, &given, name, Shown::of(args.quiet, name), &mut interrupts).await {
             Ok(Ended::Done(images)) => out::print(&lines(name, &images, args.quiet))?,
             Ok(Ended::Interrupted(_)) => {
                 return Ok(transfer::interrupted(&format!("the daemon goes on with the pull of {name}")));
@@ -56,18 +57,37 @@ pub(crate) async fn pull(config: &Config, args: Args) -> anyhow::Result<ExitCode
     Ok(code)
 }
 
+/// Pulls the image of a container to be run, and returns its id. `None` if a user has interrupted the
+/// command, and the daemon goes on with the pull.
+pub(crate) async fn pull_to_run(
+    daemon: &Daemon,
+    credentials: &CredentialArgs,
+    name: &str,
+) -> anyhow::Result<Option<String>> {
+    let given = credentials.read(&[name.to_owned()])?;
+    let mut interrupts = Interrupts::listen()?;
+    let shown = Shown::beside_a_container(&format!("pulling {name}"));
+    match pull_one(daemon, &given, name, shown, &mut interrupts).await? {
+        Ended::Done(images) => {
+            let image = images.into_iter().next().context("the daemon answered without an image")?;
+            Ok(Some(image.id))
+        }
+        Ended::Interrupted(_) => Ok(None),
+    }
+}
+
 async fn pull_one(
     daemon: &Daemon,
     given: &Given,
     name: &str,
-    quiet: bool,
+    shown: Shown,
     interrupts: &mut Interrupts,
 ) -> anyhow::Result<Ended> {
     let credentials = given.credentials_for(name)?;
     let request = PullRequest { image: name.to_owned(), credentials };
     let mut transfers = daemon.client.transfers.clone();
     let answer = daemon.ask("Pull", transfers.pull(request)).await?;
-    transfer::follow(answer, Shown::of(quiet, name), interrupts).await
+    transfer::follow(answer, shown, interrupts).await
 }
 
 /// The last lines of a pull.

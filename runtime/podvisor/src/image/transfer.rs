@@ -44,6 +44,11 @@ impl Shown {
         }
     }
 
+    /// Bars on a terminal, and nothing elsewhere: standard output is the container's.
+    pub(super) fn beside_a_container(what: &str) -> Shown {
+        if std::io::stderr().is_terminal() { Shown::Bars(Bars::new(what)) } else { Shown::Not }
+    }
+
     fn show(&mut self, progress: &Progress) -> anyhow::Result<()> {
         match self {
             Shown::Not => {}

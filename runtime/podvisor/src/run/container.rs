@@ -1,20 +1,26 @@
 //! One container from pull to clean-up, by CRI calls. The pod is stopped and removed however the run ends,
-//! also on Ctrl-C.
+//! also on Ctrl-C, unless the container is left running.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use proto_cri::v1;
-use runtime_spec::{ExitReason, MASKED_PATHS, READONLY_PATHS, StartFailure};
+use runtime_spec::{ExitReason, StartFailure};
 use tokio::signal::unix::{SignalKind, signal};
 use tonic_types::StatusExt;
 use tracing::debug;
 
-use super::args::Args;
+use super::args::{Args, Pull};
+use super::logs;
+use super::request::{self, LOG, NAMESPACE};
 use crate::attach;
 use crate::client::{Client, refused};
+use crate::config::Config;
+use crate::daemon::Daemon;
+use crate::exit;
+use crate::image::pull::pull_to_run;
 use crate::log_follower::LogFollower;
 use crate::session::{self, Ended, Wanted};
 
@@ -34,115 +40,82 @@ struct Run<'a> {
 }
 
 /// Runs the container and returns its exit code.
-pub(super) async fn run(client: Client, args: &Args, private: bool) -> anyhow::Result<ExitCode> {
-    let logs = tempfile::Builder::new()
-        .prefix("podvisor-run-")
-        .tempdir()
-        .context("making a directory for the log")?;
-    let mut run = Run { client, args, logs: logs.path().to_owned(), private };
-    let image = run.pull().await?;
-    let config = run.pod_config();
+pub(super) async fn run(
+    daemon: &Daemon,
+    config: &Config,
+    args: &Args,
+    private: bool,
+) -> anyhow::Result<ExitCode> {
+    let name = match &args.name {
+        Some(name) => free(daemon, name).await?,
+        None => format!("run-{}", std::process::id()),
+    };
+    let Some(image) = image(daemon, args).await? else {
+        eprintln!("podvisor: interrupted; the daemon goes on with the pull of {}", args.image);
+        return Ok(exit::INTERRUPTED.into());
+    };
+    let logs = logs::make(config, &name).context("making a directory for the log")?;
+    let mut run = Run { client: daemon.client.clone(), args, logs: logs.path().to_owned(), private };
+    let container = request::container(args, image)?;
+    let config = request::pod(args, &name, &run.logs)?;
     let request =
         v1::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: args.handler.clone() };
     let pod = run.client.runtime.run_pod_sandbox(request).await.map_err(refused)?.into_inner().pod_sandbox_id;
-    let outcome = run.run_container(&pod, config, image).await;
+    let outcome = run.run_container(&pod, config, container).await;
     if matches!(outcome, Ok(Ended::Detached)) {
         // The pod goes on and writes to its log, so the directory must stay.
         let _ = logs.keep();
-        eprintln!("podvisor: detached; pod {pod} goes on");
+        if args.detach {
+            println!("{pod}");
+        } else {
+            eprintln!("podvisor: detached; pod {pod} goes on");
+        }
         return Ok(ExitCode::SUCCESS);
     }
-    let cleaned = run.clean_up(pod).await;
+    let removed = run.clean_up(pod).await;
     let ended = outcome?;
-    cleaned?;
+    if !removed? {
+        let _ = logs.keep();
+    }
     Ok(ended.code().into())
 }
 
+/// Returns the name if no pod of a run has it, not even an ended one.
+async fn free(daemon: &Daemon, name: &str) -> anyhow::Result<String> {
+    let is_taken = |pod: &v1::PodSandbox| {
+        pod.metadata.as_ref().is_some_and(|pod| pod.namespace == NAMESPACE && pod.name == name)
+    };
+    match daemon.pods().await?.iter().find(|pod| is_taken(pod)) {
+        Some(pod) => {
+            bail!("a pod {NAMESPACE}/{name} exists ({}); `podvisor rm --force {name}` removes it", pod.id)
+        }
+        None => Ok(name.to_owned()),
+    }
+}
+
+/// Returns the image's id. Pulls the image as the arguments say. `None` if a user has interrupted that.
+async fn image(daemon: &Daemon, args: &Args) -> anyhow::Result<Option<String>> {
+    let present = match args.pull {
+        Pull::Always => None,
+        Pull::Missing | Pull::Never => daemon.image_status(&args.image).await?.image,
+    };
+    match present {
+        Some(image) => Ok(Some(image.id)),
+        None if args.pull == Pull::Never => {
+            bail!("the node does not have the image {}, and --pull never does not pull it", args.image)
+        }
+        None => pull_to_run(daemon, &args.credentials, &args.image).await,
+    }
+}
+
 impl Run<'_> {
-    /// Returns the image's id. Pulls the image only if it is missing, as `docker run` does.
-    async fn pull(&mut self) -> anyhow::Result<String> {
-        let spec = v1::ImageSpec { image: self.args.image.clone(), ..Default::default() };
-        let status = v1::ImageStatusRequest { image: Some(spec.clone()), verbose: false };
-        if let Some(image) =
-            self.client.images.image_status(status).await.map_err(refused)?.into_inner().image
-        {
-            return Ok(image.id);
-        }
-        let bar = indicatif::ProgressBar::new_spinner().with_message(format!("pulling {}", self.args.image));
-        bar.enable_steady_tick(Duration::from_millis(120));
-        let request = v1::PullImageRequest { image: Some(spec), ..Default::default() };
-        let pulled = self.client.images.pull_image(request).await;
-        bar.finish_and_clear();
-        Ok(pulled.map_err(refused)?.into_inner().image_ref)
-    }
-
-    fn pod_config(&self) -> v1::PodSandboxConfig {
-        let name = format!("run-{}", std::process::id());
-        v1::PodSandboxConfig {
-            metadata: Some(v1::PodSandboxMetadata {
-                uid: format!("{name}-{}", uuid::Uuid::new_v4()),
-                name: name.clone(),
-                namespace: "podvisor-run".into(),
-                attempt: 0,
-            }),
-            hostname: name,
-            log_directory: self.logs.display().to_string(),
-            linux: Some(v1::LinuxPodSandboxConfig {
-                resources: self.resources(),
-                security_context: Some(v1::LinuxSandboxSecurityContext {
-                    namespace_options: Some(namespaces()),
-                    ..Default::default()
-                }),
-                ..Default::default()
-            }),
-            ..Default::default()
-        }
-    }
-
-    /// Returns the limits of the command line. Pod and container share them.
-    fn resources(&self) -> Option<v1::LinuxContainerResources> {
-        const PERIOD_US: i64 = 100_000;
-        let (cpus, memory) = (self.args.cpus, self.args.memory);
-        (cpus.is_some() || memory.is_some()).then(|| v1::LinuxContainerResources {
-            cpu_period: PERIOD_US,
-            cpu_quota: cpus.map_or(0, |cpus| i64::from(cpus) * PERIOD_US),
-            memory_limit_in_bytes: memory.unwrap_or(0),
-            ..Default::default()
-        })
-    }
-
     /// Creates and starts the container, and follows it to its end.
     async fn run_container(
         &mut self,
         pod: &str,
         pod_config: v1::PodSandboxConfig,
-        image: String,
+        config: v1::ContainerConfig,
     ) -> anyhow::Result<Ended> {
-        let config = v1::ContainerConfig {
-            metadata: Some(v1::ContainerMetadata { name: "main".into(), attempt: 0 }),
-            image: Some(v1::ImageSpec {
-                image,
-                user_specified_image: self.args.image.clone(),
-                ..Default::default()
-            }),
-            args: self.args.command.clone(),
-            stdin: self.args.interactive,
-            // A user may detach from a terminal and attach again later.
-            stdin_once: self.args.interactive && !self.args.tty,
-            tty: self.args.tty,
-            log_path: "main.log".into(),
-            linux: Some(v1::LinuxContainerConfig {
-                resources: self.resources(),
-                security_context: Some(v1::LinuxContainerSecurityContext {
-                    namespace_options: Some(namespaces()),
-                    seccomp: Some(v1::SecurityProfile::default()),
-                    masked_paths: MASKED_PATHS.map(str::to_owned).into(),
-                    readonly_paths: READONLY_PATHS.map(str::to_owned).into(),
-                    ..Default::default()
-                }),
-            }),
-            ..Default::default()
-        };
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: pod.to_owned(),
             config: Some(config),
@@ -155,6 +128,9 @@ impl Run<'_> {
         let start = v1::StartContainerRequest { container_id: container_id.clone() };
         if let Err(status) = self.client.runtime.start_container(start).await {
             return cannot_start(status);
+        }
+        if self.args.detach {
+            return Ok(Ended::Detached);
         }
         self.connect_streams(container_id).await
     }
@@ -210,7 +186,7 @@ impl Run<'_> {
     async fn follow(&mut self, container_id: String, print: bool) -> anyhow::Result<Ended> {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let mut terminate = signal(SignalKind::terminate())?;
-        let mut log = LogFollower::open(&self.logs.join("main.log"));
+        let mut log = LogFollower::open(&self.logs.join(LOG));
         loop {
             let request = v1::ContainerStatusRequest { container_id: container_id.clone(), verbose: false };
             let answer = self.client.runtime.container_status(request).await.map_err(refused)?.into_inner();
@@ -241,26 +217,18 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Stops the pod. Removes it with `--rm`, and always with a private daemon.
-    async fn clean_up(&mut self, pod_sandbox_id: String) -> anyhow::Result<()> {
+    /// Stops the pod. Removes it with `--rm`, and always with a private daemon. Returns true if it is
+    /// removed.
+    async fn clean_up(&mut self, pod_sandbox_id: String) -> anyhow::Result<bool> {
         let stop = v1::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() };
         self.client.runtime.stop_pod_sandbox(stop).await.map_err(refused).context("stopping the pod")?;
-        if self.args.rm || self.private {
-            let remove = v1::RemovePodSandboxRequest { pod_sandbox_id };
-            self.client
-                .runtime
-                .remove_pod_sandbox(remove)
-                .await
-                .map_err(refused)
-                .context("removing the pod")?;
+        if !self.args.rm && !self.private {
+            return Ok(false);
         }
-        Ok(())
+        let remove = v1::RemovePodSandboxRequest { pod_sandbox_id };
+        self.client.runtime.remove_pod_sandbox(remove).await.map_err(refused).context("removing the pod")?;
+        Ok(true)
     }
-}
-
-/// Returns a PID namespace for each container, the kubelet's default.
-pub(crate) fn namespaces() -> v1::NamespaceOption {
-    v1::NamespaceOption { pid: v1::NamespaceMode::Container.into(), ..Default::default() }
 }
 
 /// Returns the exit code for a missing or non-executable command, or else the daemon's refusal as an error.

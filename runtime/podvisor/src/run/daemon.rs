@@ -40,6 +40,7 @@ pub(crate) struct Daemon {
     /// The process. It watches the pipe at its standard input.
     child: Child,
     client: Client,
+    socket: PathBuf,
     place: Place,
     log: PathBuf,
 }
@@ -80,7 +81,7 @@ async fn wait(mut child: Child, socket: PathBuf, place: Place, log: PathBuf) -> 
     let deadline = tokio::time::Instant::now() + START_TIMEOUT;
     loop {
         if let Ok(client) = client::connect(&socket).await {
-            return Ok(Daemon { child, client, place, log });
+            return Ok(Daemon { child, client, socket, place, log });
         }
         if let Some(status) = child.try_wait()? {
             let output = std::fs::read_to_string(&log).unwrap_or_default();
@@ -96,6 +97,11 @@ async fn wait(mut child: Child, socket: PathBuf, place: Place, log: PathBuf) -> 
 impl Daemon {
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// The daemon as its clients see it.
+    pub(crate) fn served(&self) -> crate::daemon::Daemon {
+        crate::daemon::Daemon::over(self.client.clone(), self.socket.clone())
     }
 
     /// Stops the daemon. Removes its run directory unless leftovers of a pod are in it.

@@ -2,7 +2,7 @@
 
 use super::names;
 use super::toleration::Toleration;
-use crate::run::parse_memory;
+use crate::size as sizes;
 
 /// Default label of the nodes for pods of the classes.
 const NODE_LABEL: &str = "podvisor.io/runtime=true";
@@ -19,8 +19,8 @@ pub(crate) struct Args {
     /// Runtime handler of the classes. By default the configuration's default handler.
     #[arg(long, value_name = "NAME")]
     pub(super) handler: Option<String>,
-    /// Largest memory of a class' pods, the sum of their containers' limits: in MiB, or with a suffix k, m or
-    /// g. May be repeated, for a class each. By default 512Mi, 4Gi and 32Gi, as far as the handler allows.
+    /// Largest memory of a class' pods, the sum of their containers' limits, such as 512m or 4g. May be
+    /// repeated, for a class each. By default 512Mi, 4Gi and 32Gi, as far as the handler allows.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(super) up_to: Vec<u64>,
     /// Label of the nodes for pods of the classes; the scheduler uses no others. May be repeated.
@@ -57,7 +57,7 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    let size = u64::try_from(parse_memory(text)?).map_err(|_| "out of range")?;
+    let size = u64::try_from(sizes::parse(text)?).map_err(|_| "out of range")?;
     if (1 << 20..=SIZE_MAX).contains(&size) { Ok(size) } else { Err("a size is from 1m to 1024g".into()) }
 }
 
@@ -98,6 +98,7 @@ mod tests {
         for (arguments, why) in [
             (&["--name", "Pod_visor"][..], "lower case"),
             (&["--up-to", "0"], "out of range"),
+            (&["--up-to", "512"], "1m to 1024g"),
             (&["--up-to", "512k"], "1m to 1024g"),
             (&["--up-to", "2000g"], "1m to 1024g"),
             (&["--up-to", "much"], "a number"),
@@ -110,6 +111,6 @@ mod tests {
             let said = args(arguments).unwrap_err();
             assert!(said.contains(why), "{arguments:?}: {said}");
         }
-        assert_eq!(args(&["--up-to", "4Gi", "--up-to", "512"]).unwrap().up_to, [4 << 30, 512 << 20]);
+        assert_eq!(args(&["--up-to", "4Gi", "--up-to", "512m"]).unwrap().up_to, [4 << 30, 512 << 20]);
     }
 }

@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn each_size_has_a_class_of_its_own_with_a_larger_overhead() {
-        let list = json(&["--up-to", "4g", "--up-to", "512", "--up-to", "4096m", "--name", "vm"]);
+        let list = json(&["--up-to", "4g", "--up-to", "512m", "--up-to", "4096m", "--name", "vm"]);
         let items = list["items"].as_array().unwrap();
         let of =
             |path: &str| items.iter().map(|item| item.pointer(path).unwrap().clone()).collect::<Vec<_>>();
@@ -254,7 +254,7 @@ mod tests {
         let name = "a".repeat(62);
         let refused = manifests(&["--name", &name], &Handler::default()).unwrap_err().to_string();
         assert!(refused.contains("-4gi") && refused.contains("63"), "{refused}");
-        manifests(&["--name", &name, "--up-to", "512"], &Handler::default()).unwrap();
+        manifests(&["--name", &name, "--up-to", "512m"], &Handler::default()).unwrap();
     }
 
     #[test]

@@ -140,7 +140,7 @@ fn pod(memory: u64) -> anyhow::Result<v1::PodSandboxConfig> {
                 ..Default::default()
             }),
             security_context: Some(v1::LinuxSandboxSecurityContext {
-                namespace_options: Some(namespaces()),
+                namespace_options: Some(namespaces(v1::NamespaceMode::Container)),
                 ..Default::default()
             }),
             ..Default::default()

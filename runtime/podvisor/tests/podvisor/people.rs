@@ -193,9 +193,9 @@ fn without_a_daemon_the_error_names_the_socket() {
     for arguments in [&["ps"][..], &["inspect", "web"], &["top"], &["events"]] {
         let (output, _, error) = run(&daemon, arguments);
         assert_eq!(output.status.code(), Some(125));
-        let expected =
-            format!("podvisor: no daemon serves on {} (are you root?): ", daemon.socket().display());
+        let expected = format!("podvisor: no daemon serves on {}: ", daemon.socket().display());
         assert!(error.starts_with(&expected), "{arguments:?}: {error}");
+        assert!(error.contains("systemctl start podvisor"), "{error}");
     }
 }
 

@@ -30,7 +30,7 @@ async fn run_prints_the_containers_output_and_ends_with_its_code() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "to stdout\n");
     assert!(String::from_utf8_lossy(&output.stderr).contains("to stderr\n"), "{output:?}");
     let output =
-        podvisor(&host, &["run", "--rm", "--memory", "64", "--cpus", "1", &image, "no-such-command"]).await;
+        podvisor(&host, &["run", "--rm", "--memory", "64m", "--cpus", "1", &image, "no-such-command"]).await;
     assert_eq!(output.status.code(), Some(127), "{output:?}");
     assert!(host.client().pods().await.unwrap().is_empty());
     assert_eq!(host.left_since(&before).await, Vec::<String>::new());

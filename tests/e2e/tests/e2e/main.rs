@@ -51,6 +51,7 @@ mod red_team;
 mod reload;
 mod resources;
 mod rpcs;
+mod run_flags;
 mod runtimeclass;
 mod sealed_images;
 mod security;
