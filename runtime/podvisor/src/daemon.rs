@@ -22,6 +22,9 @@ const REMOVES_WITHIN: Duration = Duration::from_secs(120);
 /// Timeout for the end or the removal of a pod. A hanging guest is given up after less.
 const ENDS_WITHIN: Duration = Duration::from_secs(120);
 
+/// Timeout for the start of a pod or a container. The kubelet waits for half as long by default.
+const STARTS_WITHIN: Duration = Duration::from_secs(240);
+
 /// The name by which the daemon introduces itself (`runtime/cri`, Version).
 const RUNTIME_NAME: &str = "podvisor";
 
@@ -148,6 +151,18 @@ impl Daemon {
         answer: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, DaemonError> {
         self.ask_within(ANSWERS_WITHIN, call, answer).await
+    }
+
+    /// Waits for the answer of a call that starts something.
+    ///
+    /// # Errors
+    /// As [`ask`](Self::ask).
+    pub(crate) async fn ask_long<T>(
+        &self,
+        call: &'static str,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, DaemonError> {
+        self.ask_within(STARTS_WITHIN, call, answer).await
     }
 
     async fn ask_within<T>(

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod bench;
 mod check;
 mod client;
 mod completions;
@@ -106,6 +107,8 @@ enum Command {
     PortForward(port_forward::Args),
     /// Explain an error: its meaning, and the remedy.
     Explain(explain::Args),
+    /// Measure starts, commands, stops and memory of pods on this node.
+    Bench(bench::Args),
     /// Compare the records of pods with the state of this node.
     Doctor(doctor::Args),
     /// List this node's capacity for VMs as a resource of the kubelet, until stopped.
@@ -181,6 +184,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Console(args) => client::block_on(console::console(&config()?, args)),
         Command::PortForward(args) => client::block_on(port_forward::port_forward(&config()?, args)),
         Command::Explain(args) => explain::explain(&args),
+        Command::Bench(args) => client::block_on(bench::bench(&config()?, args)),
         Command::Doctor(args) => client::block_on(doctor::doctor(&config()?, args)),
         Command::DevicePlugin(args) => client::block_on(device_plugin::device_plugin(&loaded()?, args)),
         Command::Node(args) => node::node(|| Ok(config()?), args),

@@ -5,6 +5,7 @@
 // In a test an unwrap is an assertion, in its functions too.
 #![allow(clippy::unwrap_used)]
 
+mod bench;
 mod build_tools;
 mod calls;
 mod cdi;
