@@ -117,11 +117,11 @@ static SPARE_VMS_WAITING: LazyLock<IntGauge> = LazyLock::new(|| {
 });
 
 static SPARE_VMMS_WAITING: LazyLock<IntGauge> = LazyLock::new(|| {
-    register_int_gauge!("podvisor_spare_vmms", "VMMs without a guest that wait for their pods.").expect(ONCE)
+    register_int_gauge!("podvisor_spare_vmms", "Number of pooled VMMs without a guest.").expect(ONCE)
 });
 
 static SPARE_NETWORKS_WAITING: LazyLock<IntGauge> = LazyLock::new(|| {
-    register_int_gauge!("podvisor_spare_network_namespaces", "Network namespaces that wait for their pods.")
+    register_int_gauge!("podvisor_spare_network_namespaces", "Number of pooled network namespaces.")
         .expect(ONCE)
 });
 

@@ -2,6 +2,7 @@
 //! the socket has its own error.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,12 +40,14 @@ pub(crate) struct Daemon {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DaemonError {
     /// Nothing listens, or this user may not connect.
-    #[error("no daemon serves on {}: are you root, and does it run? `systemctl start podvisor` starts it", socket.display())]
+    #[error("no daemon serves on {}: {why}; {}", socket.display(), remedy(*.kind))]
     Down {
         /// The CRI socket.
         socket: PathBuf,
-        /// The attempt to connect.
-        source: tonic::transport::Error,
+        /// The failure to connect.
+        why: String,
+        /// Its kind.
+        kind: ErrorKind,
     },
     /// A foreign runtime serves.
     #[error(
@@ -86,6 +89,25 @@ pub(crate) enum DaemonError {
     /// The daemon refused, or the connection broke.
     #[error("{0}")]
     Refused(String),
+}
+
+impl DaemonError {
+    /// The transport's own words are around the system's, twice.
+    fn down(socket: PathBuf, error: &tonic::transport::Error) -> DaemonError {
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        let kind = cause.downcast_ref().map_or(ErrorKind::Other, std::io::Error::kind);
+        DaemonError::Down { socket, why: cause.to_string(), kind }
+    }
+}
+
+fn remedy(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::PermissionDenied => "only root may connect",
+        _ => "`systemctl start podvisor` starts it",
+    }
 }
 
 /// The daemon's words about itself.
@@ -130,7 +152,7 @@ impl Daemon {
     pub(crate) async fn dial(config: &Config) -> Result<Daemon, DaemonError> {
         let socket = config.socket();
         let connected = client::connect(&socket).await;
-        let client = connected.map_err(|source| DaemonError::Down { socket: socket.clone(), source })?;
+        let client = connected.map_err(|error| DaemonError::down(socket.clone(), &error))?;
         let daemon = Daemon { client, socket };
         let mut runtime = daemon.client.runtime.clone();
         let version = daemon.ask("Version", runtime.version(v1::VersionRequest::default())).await?;
@@ -288,6 +310,16 @@ mod tests {
         let daemon = Daemon { client, socket: "/run/x.sock".into() };
         let late = daemon.ask::<()>("ListContainers", std::future::pending()).await.unwrap_err();
         assert_eq!(late.to_string(), "the daemon on /run/x.sock did not answer ListContainers within 15 s");
+    }
+
+    #[tokio::test]
+    async fn a_daemon_that_is_down_has_the_systems_own_words_and_a_remedy() {
+        let mut config = Config::default();
+        config.paths.socket = Some("/none/x.sock".into());
+        let down = Daemon::dial(&config).await.unwrap_err().to_string();
+        let words = "no daemon serves on /none/x.sock: No such file or directory (os error 2); ";
+        assert_eq!(down, format!("{words}`systemctl start podvisor` starts it"));
+        assert_eq!(remedy(ErrorKind::PermissionDenied), "only root may connect");
     }
 
     #[test]
