@@ -38,7 +38,7 @@ build: build-deps ## build the daemon, the VMM, the agent, and what a VM boots f
 	@.ci/build
 
 .PHONY: full-kernel
-full-kernel: build-deps ## build the full guest kernel, for handlers with `kernel = "full"`; install, deb and node-image take it where it is
+full-kernel: build-deps ## build the full guest kernel, for handlers with `kernel = "full"`; install and the packages take it where it is
 	@.ci/stage full-kernel guest-image/build full-kernel >/dev/null
 
 # The units and the configuration have the paths of PREFIX=/usr; with another the installed copies are changed. A configuration that is
@@ -66,14 +66,19 @@ install: ## install what `make build` has built, as root or with DESTDIR=; PREFI
 deb: build full-kernel ## a Debian package of all that, target/podvisor_VERSION_ARCHITECTURE.deb
 	@.ci/stage --last deb dist/debian/build
 
+.PHONY: rpm
+rpm: build full-kernel ## an RPM package of all that, target/podvisor-VERSION-1.ARCHITECTURE.rpm; needs rpmbuild
+	@.ci/stage --last rpm dist/rpm/build
+
 .PHONY: node-image
 node-image: build full-kernel ## an OCI image that installs all that on a cluster's nodes, target/podvisor-node_VERSION_ARCHITECTURE.tar
 	@.ci/stage --last node-image dist/oci/build
 
 .PHONY: release
-release: ## deb and node-image with a bill of materials and signed digests: SIGN_KEY=path of a private key (PEM, Ed25519)
+release: ## deb, rpm and node-image with a bill of materials and signed digests: SIGN_KEY=path of a private key (PEM, Ed25519)
 	@[ -f '$(SIGN_KEY)' ] || { echo 'make release: SIGN_KEY is missing: the path of a private key' >&2; exit 2; }
 	@$(MAKE) --no-print-directory deb
+	@$(MAKE) --no-print-directory rpm
 	@$(MAKE) --no-print-directory node-image
 
 .PHONY: e2e-build

@@ -76,6 +76,7 @@ def all_jobs(programs):
     return [
         *packages(),
         Job("unit-tests", "on this host: unit tests, and the VMM on bare KVM", unit, beside=True),
+        Job("rpm-tests", "the RPM package", ["tests/rpm/run"]),
         Job("install-tests", "an installation into an empty tree", ["tests/install/run"]),
         *(
             Job("kernel-tests", f"in a node: the {kernel} guest kernel", ["guest-image/kernel/test", kernel], in_node=True)
