@@ -1,6 +1,7 @@
 //! RPCs about pod sandboxes, one file each.
 
 pub(crate) mod list;
+mod other_runtimes;
 pub(crate) mod port_forward;
 pub(crate) mod remove;
 pub(crate) mod run;

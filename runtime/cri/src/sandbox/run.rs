@@ -3,6 +3,7 @@
 use proto_cri::v1;
 use runtime_pod::Pods;
 
+use super::other_runtimes;
 use crate::convert::pod_spec;
 use crate::error::Failure;
 use crate::subject;
@@ -12,6 +13,7 @@ pub(crate) async fn run(
     request: v1::RunPodSandboxRequest,
 ) -> Result<v1::RunPodSandboxResponse, Failure> {
     let config = request.config.ok_or_else(|| Failure::invalid("config is missing"))?;
+    other_runtimes::warn_of(&config.annotations);
     let spec = pod_spec(config, request.runtime_handler)?;
     subject::new_pod(&spec);
     let pod_sandbox_id = pods.run(spec).await?;
