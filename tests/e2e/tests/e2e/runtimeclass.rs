@@ -21,7 +21,7 @@ async fn printed(host: &Host, arguments: &[&str]) -> (serde_json::Value, String)
     let output = Command::new(host.daemon.binary())
         .arg("--config")
         .arg(host.daemon.config())
-        .args(["runtimeclass", "-o", "json", "--up-to", "192"])
+        .args(["runtimeclass", "-o", "json", "--up-to", "192m"])
         .args(arguments)
         .output()
         .await

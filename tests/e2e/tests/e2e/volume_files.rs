@@ -88,3 +88,28 @@ async fn a_file_that_grew_elsewhere_is_sent_to_its_new_end() {
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
+
+#[tokio::test]
+async fn every_change_of_a_volumes_files_is_a_change_on_the_node() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let volume = host.dir().join("changed");
+    std::fs::create_dir(&volume).unwrap();
+    let pod = client.run_pod(&spec::pod("changes", host.dir())).await.unwrap();
+    let container = client.run(&pod, container("main", &image, &volume, 0, 0)).await.unwrap();
+    let script = "cd /data && umask 022 && echo 123456 >file && truncate -s 3 file && cat file && echo && mkfifo pipe && \
+                  mkdir dir && ln -s file link && ln file hard && mv hard dir/moved && chmod 640 file && \
+                  chown 5:6 file && touch -d @1000000000 file && sync file dir && sync -d file dir && \
+                  readlink link && ls dir && df /data >/dev/null && rm dir/moved && rmdir dir && echo done";
+    assert_eq!(client.sh(&container, script).await.unwrap(), "123\nfile\nmoved\ndone\n");
+    let mut stat = Command::new("stat");
+    let stat = stat.args(["-c", "%F %a %u:%g %s %Y %h", "file"]).current_dir(&volume).output().await.unwrap();
+    assert_eq!(String::from_utf8_lossy(&stat.stdout), "regular file 640 5:6 3 1000000000 1\n");
+    let mut names: Vec<_> =
+        std::fs::read_dir(&volume).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["file", "link", "pipe"]);
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
