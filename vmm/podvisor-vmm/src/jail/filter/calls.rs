@@ -29,7 +29,26 @@ pub(super) const ALL: &[c_long] = &[
     libc::SYS_restart_syscall,
     // Time.
     libc::SYS_clock_gettime,
-    // Descriptors: files, disks, taps.
+    // Descriptors.
+    libc::SYS_lseek,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_fallocate,
+    // The console's file, emptied when it is full, and files shortened by a guest.
+    libc::SYS_ftruncate,
+    libc::SYS_fdatasync,
+    libc::SYS_fsync,
+    libc::SYS_close,
+    // Between the VMM and the share.
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_getrandom,
+];
+
+/// For the VMM's threads besides.
+pub(super) const VMM: &[c_long] = &[
+    // Contents: of files, disks, taps and sockets. The share has none.
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,
@@ -40,27 +59,7 @@ pub(super) const ALL: &[c_long] = &[
     libc::SYS_pwrite64,
     libc::SYS_pwritev,
     libc::SYS_pwritev2,
-    libc::SYS_lseek,
-    libc::SYS_fstat,
-    libc::SYS_newfstatat,
-    libc::SYS_statx,
-    libc::SYS_fallocate,
-    // The console's file, emptied when it is full, and files shortened by a guest.
-    libc::SYS_ftruncate,
-    libc::SYS_fdatasync,
-    libc::SYS_fsync,
-    libc::SYS_dup,
-    libc::SYS_close,
-    // Between the VMM and the share.
-    libc::SYS_sendmsg,
-    libc::SYS_recvmsg,
-    libc::SYS_getrandom,
-];
-
-/// For the VMM's threads besides.
-pub(super) const VMM: &[c_long] = &[
     // Time.
-    libc::SYS_clock_nanosleep,
     libc::SYS_gettimeofday,
     libc::SYS_timerfd_create,
     libc::SYS_timerfd_settime,
@@ -68,29 +67,22 @@ pub(super) const VMM: &[c_long] = &[
     libc::SYS_epoll_create1,
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_wait,
-    libc::SYS_epoll_pwait,
     libc::SYS_poll,
-    libc::SYS_ppoll,
     libc::SYS_eventfd2,
     // Sockets received as descriptors.
     libc::SYS_accept4,
     libc::SYS_sendto,
     libc::SYS_recvfrom,
     libc::SYS_shutdown,
-    libc::SYS_getsockopt,
-    libc::SYS_getsockname,
-    libc::SYS_getpeername,
 ];
 
 /// For the share's threads besides: work on files by name and by descriptor.
 pub(super) const FILES: &[c_long] = &[
     libc::SYS_openat,
-    libc::SYS_statfs,
+    libc::SYS_dup,
     libc::SYS_fstatfs,
     libc::SYS_getdents64,
     libc::SYS_readlinkat,
-    libc::SYS_faccessat,
-    libc::SYS_faccessat2,
     libc::SYS_mkdirat,
     libc::SYS_mknodat,
     libc::SYS_symlinkat,
@@ -99,7 +91,6 @@ pub(super) const FILES: &[c_long] = &[
     libc::SYS_renameat2,
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
-    libc::SYS_fchmodat2,
     libc::SYS_fchownat,
     libc::SYS_utimensat,
     libc::SYS_umask,
@@ -154,10 +145,6 @@ pub(super) const ARGUMENTS: &[(c_long, &[Argument])] = &[
             2,
             &[
                 libc::MADV_DONTNEED as u64,
-                libc::MADV_HUGEPAGE as u64,
-                libc::MADV_NOHUGEPAGE as u64,
-                libc::MADV_COLD as u64,
-                libc::MADV_POPULATE_WRITE as u64,
                 // glibc 2.42 guards the stacks of threads so: MADV_GUARD_INSTALL, MADV_GUARD_REMOVE.
                 102,
                 103,
@@ -167,25 +154,29 @@ pub(super) const ARGUMENTS: &[(c_long, &[Argument])] = &[
     (libc::SYS_clone, &[Is(0, THREAD)]),
     (libc::SYS_futex, &[OneOf(1, FUTEX_OPERATIONS)]),
     (libc::SYS_prctl, &[OneOf(0, &[libc::PR_SET_NAME as u64])]),
-    (
-        libc::SYS_fcntl,
-        &[OneOf(
-            1,
-            &[
-                libc::F_GETFD as u64,
-                libc::F_SETFD as u64,
-                libc::F_GETFL as u64,
-                libc::F_DUPFD_CLOEXEC as u64,
-                libc::F_GET_SEALS as u64,
-            ],
-        )],
-    ),
+    (libc::SYS_fcntl, &[OneOf(1, &[libc::F_GETFL as u64, libc::F_DUPFD_CLOEXEC as u64])]),
     (libc::SYS_fcntl, &[OneOf(1, &[libc::F_SETFL as u64]), Without(2, libc::O_ASYNC as u64)]),
 ];
 
 /// The same for the VMM's threads.
 pub(super) const VMM_ARGUMENTS: &[(c_long, &[Argument])] = &[
     (libc::SYS_ioctl, &[OneOf(1, ioctls::ALL)]),
+    // Guest memory.
+    (
+        libc::SYS_madvise,
+        &[OneOf(
+            2,
+            &[
+                libc::MADV_HUGEPAGE as u64,
+                libc::MADV_NOHUGEPAGE as u64,
+                libc::MADV_COLD as u64,
+                libc::MADV_POPULATE_WRITE as u64,
+            ],
+        )],
+    ),
+    (libc::SYS_fcntl, &[OneOf(1, &[libc::F_GET_SEALS as u64])]),
+    // The end of a thread, for the one that joins it.
+    (libc::SYS_futex, &[OneOf(1, &[(libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME) as u64])]),
     // For a stream opened by the guest, and a channel to the share. A datagram could go to any socket.
     // These go to their other end alone.
     (
@@ -210,10 +201,7 @@ pub(super) const VMM_ARGUMENTS: &[(c_long, &[Argument])] = &[
 
 /// The same for the share's threads.
 pub(super) const FILES_ARGUMENTS: &[(c_long, &[Argument])] = &[
-    (
-        libc::SYS_fcntl,
-        &[OneOf(1, &[libc::F_OFD_GETLK as u64, libc::F_OFD_SETLK as u64, libc::F_OFD_SETLKW as u64])],
-    ),
+    (libc::SYS_fcntl, &[OneOf(1, &[libc::F_OFD_GETLK as u64, libc::F_OFD_SETLK as u64])]),
     // A umask of its own for each thread.
     (libc::SYS_unshare, &[Only(0, libc::CLONE_FS as u64)]),
 ];
@@ -229,21 +217,9 @@ const THREAD: u64 = (libc::CLONE_VM
     | libc::CLONE_PARENT_SETTID
     | libc::CLONE_CHILD_CLEARTID) as u64;
 
-/// Waiting and waking, on memory of the process or shared, by either clock.
-const FUTEX_OPERATIONS: &[u64] = &{
-    let wait = libc::FUTEX_WAIT as u64;
-    let wake = libc::FUTEX_WAKE as u64;
-    let bits = libc::FUTEX_WAIT_BITSET as u64;
-    let private = libc::FUTEX_PRIVATE_FLAG as u64;
-    let realtime = libc::FUTEX_CLOCK_REALTIME as u64;
-    [
-        wait | private,
-        wake | private,
-        bits | private,
-        bits | private | realtime,
-        wait,
-        wake,
-        bits,
-        bits | realtime,
-    ]
-};
+/// Waiting and waking, on memory of the process.
+const FUTEX_OPERATIONS: &[u64] = &[
+    (libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG) as u64,
+    (libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG) as u64,
+    (libc::FUTEX_WAIT_BITSET | libc::FUTEX_PRIVATE_FLAG) as u64,
+];

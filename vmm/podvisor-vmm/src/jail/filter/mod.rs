@@ -110,4 +110,6 @@ fn refusal(call: c_long, error: libc::c_int) -> [sock_filter; 3] {
 }
 
 #[cfg(test)]
+mod seen_tests;
+#[cfg(test)]
 mod tests;
