@@ -1,5 +1,4 @@
-//! Annotations of pods for other runtimes. They have no effect here, and whoever has moved a pod should hear of
-//! it.
+//! Annotations of pods for other runtimes. They have no effect here, and the log says so.
 
 use std::collections::BTreeMap;
 

@@ -154,7 +154,10 @@ pub(super) const ARGUMENTS: &[(c_long, &[Argument])] = &[
     (libc::SYS_clone, &[Is(0, THREAD)]),
     (libc::SYS_futex, &[OneOf(1, FUTEX_OPERATIONS)]),
     (libc::SYS_prctl, &[OneOf(0, &[libc::PR_SET_NAME as u64])]),
-    (libc::SYS_fcntl, &[OneOf(1, &[libc::F_GETFL as u64, libc::F_DUPFD_CLOEXEC as u64])]),
+    (
+        libc::SYS_fcntl,
+        &[OneOf(1, &[libc::F_GETFD as u64, libc::F_GETFL as u64, libc::F_DUPFD_CLOEXEC as u64])],
+    ),
     (libc::SYS_fcntl, &[OneOf(1, &[libc::F_SETFL as u64]), Without(2, libc::O_ASYNC as u64)]),
 ];
 
