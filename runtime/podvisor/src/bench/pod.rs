@@ -7,7 +7,7 @@ use runtime_spec::{MASKED_PATHS, READONLY_PATHS};
 
 use super::figures::Round;
 use crate::daemon::{Daemon, DaemonError};
-use crate::run::namespaces;
+use crate::run::{namespaces, pod_metadata};
 
 /// The namespace of the measured pods.
 const NAMESPACE: &str = "podvisor-bench";
@@ -98,12 +98,7 @@ impl<'a> Bench<'a> {
 fn pod(number: u16) -> v1::PodSandboxConfig {
     let name = format!("bench-{}-{number}", std::process::id());
     v1::PodSandboxConfig {
-        metadata: Some(v1::PodSandboxMetadata {
-            uid: format!("{name}-{}", uuid::Uuid::new_v4()),
-            name: name.clone(),
-            namespace: NAMESPACE.into(),
-            attempt: 0,
-        }),
+        metadata: Some(pod_metadata(&name, NAMESPACE)),
         hostname: name,
         linux: Some(v1::LinuxPodSandboxConfig {
             security_context: Some(v1::LinuxSandboxSecurityContext {

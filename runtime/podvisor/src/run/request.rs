@@ -24,12 +24,7 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// The node's name servers are needed and cannot be read.
 pub(super) fn pod(args: &Args, name: &str, logs: &Path) -> anyhow::Result<v1::PodSandboxConfig> {
     Ok(v1::PodSandboxConfig {
-        metadata: Some(v1::PodSandboxMetadata {
-            uid: format!("{name}-{}", uuid::Uuid::new_v4()),
-            name: name.to_owned(),
-            namespace: NAMESPACE.into(),
-            attempt: 0,
-        }),
+        metadata: Some(pod_metadata(name, NAMESPACE)),
         hostname: args.network.hostname(name),
         log_directory: logs.display().to_string(),
         dns_config: args.network.dns(Path::new(RESOLV_CONF))?,
@@ -79,6 +74,16 @@ pub(super) fn container(args: &Args, image: String) -> anyhow::Result<v1::Contai
         }),
         ..Default::default()
     })
+}
+
+/// A pod of this name, with a uid of its own.
+pub(crate) fn pod_metadata(name: &str, namespace: &str) -> v1::PodSandboxMetadata {
+    v1::PodSandboxMetadata {
+        uid: format!("{name}-{}", uuid::Uuid::new_v4()),
+        name: name.to_owned(),
+        namespace: namespace.to_owned(),
+        attempt: 0,
+    }
 }
 
 /// Returns the pod's namespaces, with this one for processes.

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::vmm_memory::VmmMemory;
 use crate::client::{Client, refused};
 use crate::config::{Config, Handler};
-use crate::run::{daemon, namespaces};
+use crate::run::{daemon, namespaces, pod_metadata};
 
 /// Sizes of pods for the measured VMs, in bytes. The last is large enough for costs that grow with the size
 /// to stand out from the noise between boots. It is small enough for any node, because the VM touches little
@@ -127,12 +127,7 @@ async fn measure_sizes(client: &mut Client, sizes: &[u64], handler: &Handler) ->
 fn pod(memory: u64) -> anyhow::Result<v1::PodSandboxConfig> {
     let name = format!("measured-{}", memory >> 20);
     Ok(v1::PodSandboxConfig {
-        metadata: Some(v1::PodSandboxMetadata {
-            uid: format!("{name}-{}", uuid::Uuid::new_v4()),
-            name: name.clone(),
-            namespace: NAMESPACE.into(),
-            attempt: 0,
-        }),
+        metadata: Some(pod_metadata(&name, NAMESPACE)),
         hostname: name,
         linux: Some(v1::LinuxPodSandboxConfig {
             resources: Some(v1::LinuxContainerResources {
