@@ -20,7 +20,7 @@ use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
 use crate::exit;
 use crate::image::CredentialArgs;
-use crate::image::pull::pull_to_run;
+use crate::image::pull::find_or_pull_to_run;
 use crate::show::{Form, FormArg, json, out, table};
 use crate::terminal;
 
@@ -46,12 +46,8 @@ pub(crate) struct Args {
 /// Measures the handlers and prints a row for each.
 pub(crate) async fn bench(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let daemon = Daemon::dial(config).await?;
-    let image = match daemon.image_status(&args.image).await?.image {
-        Some(image) => image.id,
-        None => match pull_to_run(&daemon, &args.credentials, &args.image).await? {
-            Some(image) => image,
-            None => return Ok(exit::INTERRUPTED.into()),
-        },
+    let Some(image) = find_or_pull_to_run(&daemon, &args.credentials, &args.image).await? else {
+        return Ok(exit::INTERRUPTED.into());
     };
     let handlers = if args.handler.is_empty() { vec![String::new()] } else { args.handler };
     let mut bench = Bench::new(&daemon, image, args.image);

@@ -3,11 +3,10 @@
 use std::time::Instant;
 
 use proto_cri::v1;
-use runtime_spec::{MASKED_PATHS, READONLY_PATHS};
 
 use super::figures::Round;
 use crate::daemon::{Daemon, DaemonError};
-use crate::run::{namespaces, pod_metadata};
+use crate::run::{confined, namespaces, pod_metadata};
 
 /// The namespace of the measured pods.
 const NAMESPACE: &str = "podvisor-bench";
@@ -75,7 +74,6 @@ impl<'a> Bench<'a> {
 
     fn container(&self) -> v1::ContainerConfig {
         let (image, name) = self.image.clone();
-        let paths = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect();
         v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata { name: "main".into(), attempt: 0 }),
             image: Some(v1::ImageSpec { image, user_specified_image: name, ..Default::default() }),
@@ -83,10 +81,7 @@ impl<'a> Bench<'a> {
             linux: Some(v1::LinuxContainerConfig {
                 security_context: Some(v1::LinuxContainerSecurityContext {
                     namespace_options: Some(namespaces(v1::NamespaceMode::Container)),
-                    seccomp: Some(v1::SecurityProfile::default()),
-                    masked_paths: paths(&MASKED_PATHS),
-                    readonly_paths: paths(&READONLY_PATHS),
-                    ..Default::default()
+                    ..confined()
                 }),
                 ..Default::default()
             }),

@@ -72,7 +72,22 @@ pub(crate) async fn pull_to_run(
             let image = images.into_iter().next().context("the daemon answered without an image")?;
             Ok(Some(image.id))
         }
-        Ended::Interrupted(_) => Ok(None),
+        Ended::Interrupted(_) => {
+            transfer::interrupted(&format!("the daemon goes on with the pull of {name}"));
+            Ok(None)
+        }
+    }
+}
+
+/// The same, only if the node does not have the image.
+pub(crate) async fn find_or_pull_to_run(
+    daemon: &Daemon,
+    credentials: &CredentialArgs,
+    name: &str,
+) -> anyhow::Result<Option<String>> {
+    match daemon.image_status(name).await?.image {
+        Some(image) => Ok(Some(image.id)),
+        None => pull_to_run(daemon, credentials, name).await,
     }
 }
 

@@ -20,7 +20,7 @@ use crate::client::{Client, refused};
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::exit;
-use crate::image::pull::pull_to_run;
+use crate::image::pull::{find_or_pull_to_run, pull_to_run};
 use crate::log_follower::LogFollower;
 use crate::session::{self, Ended, Wanted};
 
@@ -50,10 +50,7 @@ pub(super) async fn run(
         Some(name) => free(daemon, name).await?,
         None => format!("run-{}", std::process::id()),
     };
-    let Some(image) = image(daemon, args).await? else {
-        eprintln!("podvisor: interrupted; the daemon goes on with the pull of {}", args.image);
-        return Ok(exit::INTERRUPTED.into());
-    };
+    let Some(image) = image(daemon, args).await? else { return Ok(exit::INTERRUPTED.into()) };
     let logs = logs::make(config, &name).context("making a directory for the log")?;
     let mut run = Run { client: daemon.client.clone(), args, logs: logs.path().to_owned(), private };
     let container = request::container(args, image)?;
@@ -95,16 +92,15 @@ async fn free(daemon: &Daemon, name: &str) -> anyhow::Result<String> {
 
 /// Returns the image's id. Pulls the image as the arguments say. `None` if a user has interrupted that.
 async fn image(daemon: &Daemon, args: &Args) -> anyhow::Result<Option<String>> {
-    let present = match args.pull {
-        Pull::Always => None,
-        Pull::Missing | Pull::Never => daemon.image_status(&args.image).await?.image,
-    };
-    match present {
-        Some(image) => Ok(Some(image.id)),
-        None if args.pull == Pull::Never => {
-            bail!("the node does not have the image {}, and --pull never does not pull it", args.image)
-        }
-        None => pull_to_run(daemon, &args.credentials, &args.image).await,
+    match args.pull {
+        Pull::Always => pull_to_run(daemon, &args.credentials, &args.image).await,
+        Pull::Missing => find_or_pull_to_run(daemon, &args.credentials, &args.image).await,
+        Pull::Never => match daemon.image_status(&args.image).await?.image {
+            Some(image) => Ok(Some(image.id)),
+            None => {
+                bail!("the node does not have the image {}, and --pull never does not pull it", args.image)
+            }
+        },
     }
 }
 

@@ -29,6 +29,7 @@ use anyhow::{Context, bail};
 pub(crate) use args::Args;
 pub(crate) use docker::reason as missing_flag;
 pub(crate) use request::{NAMESPACE, namespaces, pod_metadata};
+pub(crate) use rights::confined;
 
 use self::daemon::PodNetwork;
 use crate::client;

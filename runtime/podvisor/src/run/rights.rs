@@ -27,10 +27,7 @@ impl RightsArgs {
 
     /// The container's rights, without its user.
     pub(super) fn context(&self) -> v1::LinuxContainerSecurityContext {
-        let paths = |paths: &[&str]| match self.privileged {
-            true => Vec::new(),
-            false => paths.iter().map(|&path| path.to_owned()).collect(),
-        };
+        let bounds = if self.privileged { v1::LinuxContainerSecurityContext::default() } else { confined() };
         v1::LinuxContainerSecurityContext {
             privileged: self.privileged,
             capabilities: Some(v1::Capability {
@@ -39,11 +36,19 @@ impl RightsArgs {
                 ..Default::default()
             }),
             readonly_rootfs: self.read_only,
-            seccomp: (!self.privileged).then(v1::SecurityProfile::default),
-            masked_paths: paths(&MASKED_PATHS),
-            readonly_paths: paths(&READONLY_PATHS),
-            ..Default::default()
+            ..bounds
         }
+    }
+}
+
+/// The bounds of a container as a kubelet sets them: RuntimeDefault's filter, and paths of the kernel.
+pub(crate) fn confined() -> v1::LinuxContainerSecurityContext {
+    let paths = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect();
+    v1::LinuxContainerSecurityContext {
+        seccomp: Some(v1::SecurityProfile::default()),
+        masked_paths: paths(&MASKED_PATHS),
+        readonly_paths: paths(&READONLY_PATHS),
+        ..Default::default()
     }
 }
 
