@@ -113,3 +113,30 @@ async fn every_change_of_a_volumes_files_is_a_change_on_the_node() {
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
+
+/// The VMM must not have a descriptor of the kernel's own files, and cannot write without taking set-id bits
+/// away. So the share reads and writes these files, behind its own filter.
+#[tokio::test]
+async fn files_that_the_vmm_must_not_hold_are_read_and_written_by_the_share() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let volume = host.dir().join("volume");
+    std::fs::create_dir(&volume).unwrap();
+    let mut config = container("main", &image, &volume, 0, 0);
+    config.mounts.push(v1::Mount {
+        host_path: "/proc".into(),
+        container_path: "/host/proc".into(),
+        readonly: true,
+        ..Default::default()
+    });
+    let pod = client.run_pod(&spec::pod("kernels", host.dir())).await.unwrap();
+    let main = client.run(&pod, config).await.unwrap();
+    let version = std::fs::read_to_string("/proc/version").unwrap();
+    assert_eq!(client.sh(&main, "cat /host/proc/version").await.unwrap(), version);
+    let bits = "cd /data; echo one >f; chmod 4755 f; echo two >>f; cat f; stat -c %a f";
+    assert_eq!(client.sh(&main, bits).await.unwrap(), "one\ntwo\n4755\n");
+    assert_eq!(client.sh(&main, "echo alive").await.unwrap(), "alive\n");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}

@@ -48,7 +48,7 @@ pub(super) const ALL: &[c_long] = &[
 
 /// For the VMM's threads besides.
 pub(super) const VMM: &[c_long] = &[
-    // Contents: of files, disks, taps and sockets. The share has none.
+    // Contents: of files, disks, taps and sockets.
     libc::SYS_read,
     libc::SYS_readv,
     libc::SYS_pread64,
@@ -78,6 +78,10 @@ pub(super) const VMM: &[c_long] = &[
 
 /// For the share's threads besides: work on files by name and by descriptor.
 pub(super) const FILES: &[c_long] = &[
+    // Contents of the files that the VMM must not have: of the kernel's own file systems, and beyond a bound.
+    // So are writes that keep a file's set-id bits.
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
     libc::SYS_openat,
     libc::SYS_dup,
     libc::SYS_fstatfs,

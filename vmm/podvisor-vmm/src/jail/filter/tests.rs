@@ -60,6 +60,16 @@ fn no_signal_goes_to_a_process_by_a_descriptor() {
 }
 
 #[test]
+fn both_read_and_write_contents_and_the_share_at_places_alone() {
+    for call in [libc::SYS_preadv, libc::SYS_pwritev] {
+        assert_eq!(both(call, &[3]), [ALLOW; 2], "{call}");
+    }
+    for call in [libc::SYS_read, libc::SYS_write, libc::SYS_readv, libc::SYS_writev, libc::SYS_sendto] {
+        assert_eq!(both(call, &[3]), [ALLOW, KILL], "{call}");
+    }
+}
+
+#[test]
 fn threads_are_started_and_no_processes() {
     assert_eq!(both(libc::SYS_clone, &[0x3d_0f00]), [ALLOW; 2]);
     assert_eq!(both(libc::SYS_clone, &[libc::SIGCHLD as u64]), [KILL; 2]);

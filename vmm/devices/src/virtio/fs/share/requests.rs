@@ -13,8 +13,13 @@ use fuse_backend_rs::api::filesystem::{
 
 use super::umask::Umask;
 use super::{OPTIONS, Share};
-use crate::virtio::fs::LISTING_BYTES_MAX;
 use crate::virtio::fs::locks::LockRequest;
+
+/// The flags of a read or write that the library may set on its description. With O_ASYNC the process would
+/// get signals, and its filter ends it.
+fn settable(flags: u32) -> u32 {
+    flags & !(libc::O_ASYNC as u32)
+}
 
 impl FileSystem for Share {
     type Inode = u64;
@@ -159,7 +164,7 @@ impl FileSystem for Share {
         lock_owner: Option<u64>,
         flags: u32,
     ) -> io::Result<usize> {
-        self.files.read(ctx, inode, handle, to, size, offset, lock_owner, flags)
+        self.files.read(ctx, inode, handle, to, size, offset, lock_owner, settable(flags))
     }
 
     fn write(
@@ -175,6 +180,7 @@ impl FileSystem for Share {
         flags: u32,
         fuse_flags: u32,
     ) -> io::Result<usize> {
+        let flags = settable(flags);
         self.files.write(ctx, inode, handle, from, size, offset, lock_owner, delayed, flags, fuse_flags)
     }
 
@@ -219,30 +225,23 @@ impl FileSystem for Share {
 
     fn opendir(&self, ctx: &Context, inode: u64, flags: u32) -> io::Result<(Option<u64>, OpenOptions)> {
         self.room()?;
-        self.as_caller(ctx, || self.files.opendir(ctx, inode, flags))
+        let opened = self.as_caller(ctx, || self.files.opendir(ctx, inode, flags))?;
+        if let Some(handle) = opened.0 {
+            self.open_listing(ctx, inode, handle, flags)?;
+        }
+        Ok(opened)
     }
 
-    /// Lists names with the inode numbers of `stat`. The library's own listing shows its own numbers.
     fn readdir(
         &self,
         ctx: &Context,
-        inode: u64,
+        _inode: u64,
         handle: u64,
         size: u32,
         offset: u64,
         add_entry: &mut dyn FnMut(DirEntry<'_>) -> io::Result<usize>,
     ) -> io::Result<()> {
-        self.room()?;
-        let size = size.min(LISTING_BYTES_MAX);
-        self.act_as(ctx)?;
-        self.files.readdirplus(ctx, inode, handle, size, offset, &mut |name, entry| {
-            let added = add_entry(name)?;
-            // The library itself forgets an entry that did not fit.
-            if added > 0 {
-                self.files.forget(ctx, entry.inode, 1);
-            }
-            Ok(added)
-        })
+        self.list(ctx, handle, size, offset, add_entry)
     }
 
     fn fsyncdir(&self, ctx: &Context, inode: u64, data_only: bool, handle: u64) -> io::Result<()> {
@@ -250,6 +249,7 @@ impl FileSystem for Share {
     }
 
     fn releasedir(&self, ctx: &Context, inode: u64, flags: u32, handle: u64) -> io::Result<()> {
+        self.listings.remove(handle);
         self.files.releasedir(ctx, inode, flags, handle)
     }
 
