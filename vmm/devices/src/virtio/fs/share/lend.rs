@@ -11,7 +11,8 @@ use super::Share;
 use crate::virtio::fs::message::{Opening, object, opening};
 
 /// Flags of a description that can be set after it was opened (fcntl(2), F_SETFL).
-const LATER: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::NONBLOCK).union(OFlags::NOATIME);
+/// Each write says for itself if it goes to the end of the file.
+const LATER: OFlags = OFlags::DIRECT.union(OFlags::NONBLOCK).union(OFlags::NOATIME);
 
 /// File systems with a look at the caller of each read and write, and not only of the open (linux/magic.h).
 /// They are those of the kernel's own values and settings, and those served by programs, which see the

@@ -7,12 +7,13 @@
 //!
 //! `requests` has the driver's requests, `reopen` gives a descriptor of a known file, `xattr` has extended
 //! attributes and access control lists, `lock` file locks, `identity` the user of a request, `umask` the
-//! permissions of new files, `lend` the files for the VMM to read and write itself, and `init` offers
-//! beyond the library's.
+//! permissions of new files, `list` lists directories, `lend` the files for the VMM to read and write itself,
+//! and `init` offers beyond the library's.
 
 mod identity;
 pub(super) mod init;
 mod lend;
+mod list;
 mod lock;
 mod reopen;
 mod requests;
@@ -80,6 +81,7 @@ pub struct Share {
     probe: EventFd,
     mounted: AtomicBool,
     locks: Mutex<Locks>,
+    listings: list::Listings,
 }
 
 impl std::fmt::Debug for Share {
@@ -109,13 +111,15 @@ impl Share {
         let (files, probe) = (PassthroughFs::new(config)?, EventFd::new(0)?);
         let mounted = AtomicBool::new(false);
         let locks = Mutex::new(Locks::new(Bounds::default()));
-        Ok(Share { files, descriptors_max, probe, mounted, locks })
+        let listings = list::Listings::default();
+        Ok(Share { files, descriptors_max, probe, mounted, locks, listings })
     }
 
     /// Forgets everything held by the driver, if it held anything.
     pub(crate) fn forget_all(&self) {
         if self.mounted.swap(false, Ordering::SeqCst) {
             self.locks().clear();
+            self.listings.clear();
             self.files.destroy();
         }
     }

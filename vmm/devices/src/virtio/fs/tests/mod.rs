@@ -4,6 +4,7 @@ mod at_once;
 mod attributes;
 mod cache;
 mod content;
+mod list;
 mod locks;
 
 use std::fs;
@@ -250,26 +251,6 @@ fn bytes_are_written_from_an_image_and_none_read_into_one() {
     let stat = message(Opcode::Getattr as u32, ROOT, &[0; 16]);
     assert_eq!(guest.send(&stat, &[(IMAGE, 0x1000, WRITE)]), 0);
     assert_eq!(guest.device.counts().faults, faults + 1);
-}
-
-#[test]
-fn a_listing_has_the_inode_numbers_of_stat_and_holds_nothing() {
-    let mut guest = Guest::new();
-    let opened = guest.ask(Opcode::Opendir, ROOT, &[0; 8]).unwrap();
-    let mut body = [opened[..8].to_vec(), vec![0; 8]].concat();
-    body.extend(4096u32.to_le_bytes());
-    body.resize(40, 0);
-    let listing = guest.ask(Opcode::Readdir, ROOT, &body).unwrap();
-    let (mut names, mut at) = (Vec::new(), 0);
-    while at < listing.len() {
-        let length = le32(&listing, at + 16) as usize;
-        let name = std::str::from_utf8(&listing[at + 24..at + 24 + length]).unwrap();
-        assert_eq!(le64(&listing, at), fs::metadata(guest.dir.path().join(name)).unwrap().ino(), "{name}");
-        names.push(name.to_owned());
-        at += (24 + length).next_multiple_of(8);
-    }
-    names.sort();
-    assert_eq!(names, ["file", "sub"]);
 }
 
 #[test]
