@@ -112,7 +112,7 @@ impl Desk {
         opened.follow(asked.flags)?;
         let data = self.iovecs.over([&chain.readable]);
         let data = data.map_err(|_| io::Error::from_raw_os_error(libc::EFAULT))?;
-        data.write_some_at(opened.file().as_fd(), asked.offset, opened.write_flags()).map(Some)
+        data.write_some_at(opened.file().as_fd(), asked.offset, opened.write_flags(asked.flags)).map(Some)
     }
 
     /// Writes through the share.

@@ -15,7 +15,13 @@ use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags, fcntl_setfl, fstat, stat
 pub const OPENED_MAX: usize = 16_384;
 
 /// Flags of an open file that a program may change (fcntl(2), F_SETFL). Each request repeats them.
-const CHANGEABLE: OFlags = OFlags::APPEND.union(OFlags::DIRECT).union(OFlags::NONBLOCK);
+///
+/// O_APPEND is not among them: each write says for itself if it goes to the end. On the description, another
+/// thread's write of a place would go there, too.
+const CHANGEABLE: OFlags = OFlags::DIRECT.union(OFlags::NONBLOCK);
+
+/// O_DSYNC. The constant of rustix is O_SYNC.
+const DSYNC: OFlags = OFlags::from_bits_retain(libc::O_DSYNC as u32);
 
 /// Permission bits taken away by a write of a process without CAP_FSETID.
 const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
@@ -64,16 +70,19 @@ impl Opened {
         self.flags & OFlags::ACCMODE != OFlags::RDONLY
     }
 
-    /// Flags of pwritev2(2) for a write. They put it on the disk before it is answered, if the file was
-    /// opened for that.
-    pub(super) fn write_flags(&self) -> i32 {
-        if self.flags.contains(OFlags::SYNC) {
+    /// Flags of pwritev2(2) for a write with these flags. They put it on the disk before it is answered, if
+    /// the file was opened for that or the write itself asks for it, and put it at the end of the file.
+    pub(super) fn write_flags(&self, asked: u32) -> i32 {
+        let asked = OFlags::from_bits_retain(asked);
+        let synced = asked | self.flags;
+        let sync = if synced.contains(OFlags::SYNC) {
             libc::RWF_SYNC
-        } else if self.flags.contains(OFlags::DSYNC) {
+        } else if synced.contains(DSYNC) {
             libc::RWF_DSYNC
         } else {
             0
-        }
+        };
+        if asked.contains(OFlags::APPEND) { sync | libc::RWF_APPEND } else { sync }
     }
 
     /// Applies changes by the program, as a request repeats them.
@@ -152,6 +161,23 @@ mod tests {
             assert!(Opened::new(other, 1, 0).is_none());
         }
         assert!(Opened::new(tempfile::tempfile().unwrap().into(), 1, 0).is_some());
+    }
+
+    #[test]
+    fn a_write_is_synced_and_appended_as_it_asks_itself() {
+        let opened = |flags| Opened::new(tempfile::tempfile().unwrap().into(), 1, flags as u32).unwrap();
+        for (opened_with, asked, flags) in [
+            (libc::O_RDWR, libc::O_RDWR, 0),
+            (libc::O_RDWR, libc::O_DSYNC, libc::RWF_DSYNC),
+            (libc::O_RDWR, libc::O_SYNC, libc::RWF_SYNC),
+            (libc::O_SYNC, 0, libc::RWF_SYNC),
+            (libc::O_APPEND, libc::O_APPEND, libc::RWF_APPEND),
+            // The write-back of a mapped page names no flags.
+            (libc::O_APPEND, 0, 0),
+            (libc::O_DSYNC, libc::O_APPEND, libc::RWF_DSYNC | libc::RWF_APPEND),
+        ] {
+            assert_eq!(opened(opened_with).write_flags(asked as u32), flags, "{opened_with:o} {asked:o}");
+        }
     }
 
     #[test]
