@@ -334,8 +334,9 @@ impl Vm {
         self.milestones.guest_entered_ns()
     }
 
-    /// Stops the vCPUs and takes the VM apart. The reason is the first one from a vCPU, or `otherwise`.
-    pub fn stop(mut self, otherwise: StopReason) -> StopReport {
+    /// Stops the vCPUs. The reason is the first one from a vCPU, or `otherwise`. Devices stop when the VM is
+    /// dropped, which waits for their threads: one may be in a call of a file system that does not answer.
+    pub fn stop(&mut self, otherwise: StopReason) -> StopReport {
         // All are asked to finish before waiting for any.
         for vcpu in &self.vcpus {
             vcpu.finish();

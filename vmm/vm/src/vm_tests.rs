@@ -91,7 +91,7 @@ fn long_mode_with(kvm: &Kvm, config: &VmConfig, code: &[u8]) -> Vm {
 }
 
 /// Runs until the guest ends.
-fn run(vm: Vm) -> StopReport {
+fn run(mut vm: Vm) -> StopReport {
     vm.resume().unwrap();
     await_end(&vm);
     vm.stop(StopReason::Requested)
@@ -255,7 +255,7 @@ fn an_image_whose_files_overlap_leaves_its_slot_empty() {
 #[test]
 fn a_guest_that_loops_is_stopped_paused_and_resumed() {
     let Some(kvm) = kvm() else { return };
-    let vm = real_mode(&kvm, &[0xeb, 0xfe]);
+    let mut vm = real_mode(&kvm, &[0xeb, 0xfe]);
     for _ in 0..20 {
         vm.resume().unwrap();
         vm.pause().unwrap();

@@ -357,11 +357,14 @@ impl Control {
     fn finish(mut self, reason: StopReason) -> StopReport {
         // Streams opened before the guest's end are sent before the end is reported.
         self.forward_streams();
-        let report = match self.booted.take() {
+        let mut booted = self.booted.take();
+        let report = match &mut booted {
             Some(booted) => booted.vm.stop(reason),
             None => StopReport { reason, registers: None, console: String::new(), exits: Default::default() },
         };
         let _ = self.send_event(Event::Stopped(Box::new(report.clone())));
+        // A thread of a device may wait for a file server that does not answer. The process ends without it.
+        std::mem::forget(booted);
         report
     }
 
