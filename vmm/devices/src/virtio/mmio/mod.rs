@@ -175,6 +175,10 @@ impl MmioTransport {
                 self.page.put(offset, self.read_register(register));
             }
         }
+        self.publish_config();
+    }
+
+    fn publish_config(&self) {
         self.page.put_config(|config| match &self.device {
             Some(device) => device.read_config(0, config),
             None => config.fill(0),
@@ -278,6 +282,8 @@ impl MmioTransport {
             let _ = event.write(1);
         } else {
             device.notify(index);
+            // A request may have changed the configuration, and the driver reads it without an exit.
+            self.publish_config();
         }
     }
 
