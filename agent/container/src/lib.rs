@@ -23,3 +23,5 @@ pub mod limits;
 pub mod spec;
 pub mod syscall;
 pub mod users;
+
+pub use inside::give_up_capabilities;

@@ -17,6 +17,9 @@ pub(crate) const NAMESPACE_ARGUMENT: &str = "pod-pid-namespace";
 /// First argument: run as PID 1 of a namespace.
 pub(crate) const PAUSE_ARGUMENT: &str = "pause";
 
+/// Directory that the empty root is mounted on, in a mount namespace of its own.
+const EMPTY: &str = "/run";
+
 /// The agent's own binary, even if its path has changed.
 pub(crate) const SELF: &str = "/proc/self/exe";
 
@@ -59,6 +62,10 @@ pub(crate) fn keep_namespace() -> Result<(), PauseError> {
 /// Runs the process for making the namespace. Its child starts inside, and becomes the agent's when this
 /// process ends.
 pub(crate) fn make_namespace() -> i32 {
+    if let Err(error) = protect_from_oom_killer() {
+        eprintln!("podvisor-agent: cannot protect the pause process from the OOM killer: {error}");
+        return 1;
+    }
     if let Err(errno) = nix::sched::unshare(CloneFlags::CLONE_NEWPID) {
         eprintln!("podvisor-agent: cannot make a PID namespace: {errno}");
         return 1;
@@ -78,10 +85,42 @@ pub(crate) fn make_namespace() -> i32 {
     }
 }
 
+/// Has the kernel kill anything else first, for this process and its children. Without PID 1 the namespace is
+/// dead, and so are all containers. The score is that of other runtimes' pause processes (kubelet,
+/// `qos/policy.go`).
+pub(crate) fn protect_from_oom_killer() -> std::io::Result<()> {
+    std::fs::write("/proc/self/oom_score_adj", "-998")
+}
+
+/// Leaves the guest's files and every right behind. A container with CAP_SYS_PTRACE reaches this process as
+/// /proc/1: it finds an empty root there, and nothing to gain.
+fn isolate() -> std::io::Result<()> {
+    let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
+    nix::sched::unshare(CloneFlags::CLONE_NEWNS)?;
+    let mount = |source, at, kind, flags, options| {
+        nix::mount::mount::<str, str, str, str>(source, at, kind, flags, options)
+    };
+    mount(None, "/", None, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None)?;
+    let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+    mount(Some("nothing"), EMPTY, Some("tmpfs"), flags, Some("size=4k,nr_inodes=1,mode=0555"))?;
+    std::env::set_current_dir(EMPTY)?;
+    // The old root comes to lie over the new one, and goes (pivot_root(2)).
+    nix::unistd::pivot_root(".", ".")?;
+    nix::mount::umount2(".", nix::mount::MntFlags::MNT_DETACH)?;
+    std::env::set_current_dir("/")?;
+    agent_container::give_up_capabilities()?;
+    // Standard error was the guest's console.
+    rustix::stdio::dup2_stderr(&nothing)?;
+    Ok(())
+}
+
 /// Runs PID 1 of the namespace. It ends only with the agent, and so with the VM.
 pub(crate) fn run() -> i32 {
-    // This process has the guest's own root. The pod's processes must not reach it through /proc/1.
     if nix::sys::prctl::set_dumpable(false).is_err() {
+        return 1;
+    }
+    if let Err(error) = isolate() {
+        eprintln!("podvisor-agent: cannot isolate the pause process: {error}");
         return 1;
     }
     // The name shown by ps. A failure does no harm.

@@ -27,7 +27,7 @@ use nix::unistd::{Gid, Uid};
 use proto_agent::agent::UserNamespace as UserNamespaceSpec;
 use proto_agent::guest_path::POD_PID_NAMESPACE;
 
-use crate::pause::{PAUSE_ARGUMENT, SELF};
+use crate::pause::{self, PAUSE_ARGUMENT, SELF};
 
 /// First argument: make the namespaces, start [`PAUSE_ARGUMENT`] in them, print its pid, and end.
 pub(crate) const ARGUMENT: &str = "pod-user-namespace";
@@ -175,6 +175,8 @@ pub(crate) fn run() -> i32 {
 }
 
 fn make_namespaces() -> io::Result<()> {
+    // Below, the right to lower it is gone.
+    pause::protect_from_oom_killer()?;
     nix::sched::unshare(CloneFlags::CLONE_NEWUSER)?;
     let mut output = io::stdout();
     writeln!(output, "user")?;

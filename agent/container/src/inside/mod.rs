@@ -25,6 +25,8 @@ mod root;
 mod terminal;
 mod user;
 
+pub use user::give_up_capabilities;
+
 use std::convert::Infallible;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};

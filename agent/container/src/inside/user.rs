@@ -47,6 +47,18 @@ pub(super) fn become_user(process: &Process, lend_admin: bool) -> Result<(), Fai
     Ok(())
 }
 
+/// Gives up every capability of the calling thread, for good.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn give_up_capabilities() -> rustix::io::Result<()> {
+    bound(CapabilitySet::empty())?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    clear_ambient_capability_set()?;
+    set_no_new_privs(true)
+}
+
 fn become_ids(process: &Process) -> nix::Result<()> {
     let user = process.user();
     let groups: Vec<Gid> = user.additional_gids().iter().flatten().map(|gid| Gid::from_raw(*gid)).collect();

@@ -216,3 +216,25 @@ async fn settings_without_a_meaning_in_a_guest_are_refused_by_name() {
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
+
+/// The pod's pause process is PID 1 of a shared namespace, and every container with CAP_SYS_PTRACE may look
+/// into it.
+#[tokio::test]
+async fn the_first_process_of_a_shared_namespace_has_no_files_and_no_rights() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let (pod, image) = pod(&host, &mut client, "pause").await;
+    let context = v1::LinuxContainerSecurityContext {
+        namespace_options: pids(v1::NamespaceMode::Pod, ""),
+        capabilities: Some(v1::Capability { add_capabilities: vec!["ALL".into()], ..Default::default() }),
+        ..Default::default()
+    };
+    let main = client.run(&pod, secured("main", &image, context)).await.unwrap();
+    let line = "cat /proc/1/comm /proc/1/oom_score_adj; ls -A /proc/1/root | wc -l; wc -l </proc/1/mountinfo; \
+                grep -E '^Cap|^NoNewPrivs' /proc/1/status | grep -vc '0000000000000000$'";
+    let seen = client.sh(&main, line).await.unwrap();
+    // Only NoNewPrivs has another value.
+    assert_eq!(seen, "pause\n-998\n0\n1\n1\n");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
