@@ -1,7 +1,7 @@
 //! RemoveContainer and Shutdown: end the processes, and take down everything made by creation. Users of a
 //! resource are taken down before the resource. Every step may be repeated after a failure.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,18 +13,16 @@ use nix::mount::MntFlags;
 use tokio::time::{Instant, sleep};
 
 use crate::containers::{Container, ContainerError, Phase};
-use crate::host_work::HostWork;
 use crate::pause::SELF;
 use crate::pod::Pod;
 use crate::remove_tree;
-use crate::scratch::SCRATCH;
 
 /// Timeout for the end of killed processes. One may be in an uninterruptible wait for a disk.
 const GONE: Duration = Duration::from_secs(10);
 /// Pause between two reads of a cgroup while its processes end.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Timeout for writing back and unmounting the scratch disk.
-const SCRATCH_UNMOUNT: Duration = Duration::from_secs(10);
+/// The same at the pod's end, for all together. The host waits 10 s for everything (`runtime/pod`, stop).
+const GONE_AT_SHUTDOWN: Duration = Duration::from_secs(3);
 /// Timeout for removing a writable layer.
 const SCRATCH_REMOVAL: Duration = Duration::from_secs(60);
 
@@ -56,7 +54,7 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
         let first = phase.first().cloned();
         *phase = Phase::Removing { first };
     }
-    kill_and_wait(container).await.map_err(container.io("end the processes"))?;
+    kill_and_wait(container, Instant::now() + GONE).await.map_err(container.io("end the processes"))?;
     pod.host_sockets.remove_of(container.id()).map_err(container.io("remove the sockets"))?;
     unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
     container.cgroup().remove().map_err(container.io("remove the cgroup"))?;
@@ -80,37 +78,27 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
     Ok(())
 }
 
-/// Ends every container's processes and unmounts the pod's disks. All data is then written to them.
+/// Ends every container's processes and unmounts the pod's volumes. All their data is then written. The
+/// scratch disk is lost with the VM, so nothing of it has to be.
 pub(crate) async fn shut_down(pod: &Pod) -> Result<(), ContainerError> {
     let containers = pod.containers.all();
+    let mut outcome = Ok(());
     for container in &containers {
-        container.cgroup().kill().map_err(container.io("end the processes"))?;
+        outcome = outcome.and(container.cgroup().kill().map_err(container.io("end the processes")));
     }
+    // A process may be stuck, on a file server that is gone. The data of all others is written all the same.
+    let deadline = Instant::now() + GONE_AT_SHUTDOWN;
     for container in &containers {
-        kill_and_wait(container).await.map_err(container.io("end the processes"))?;
-        unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
+        let gone = kill_and_wait(container, deadline).await;
+        outcome = outcome.and(gone.map_err(container.io("end the processes")));
     }
     // Otherwise writes to the host's files through mapped memory would be lost with the VM.
-    let ((), (), unmounted) = tokio::join!(pod.shared.sync(), pod.disk_volumes.unmount(), unmount_scratch());
-    unmounted
-}
-
-/// Writes the scratch disk back and unmounts it, on a separate thread, because the host's disk may hang.
-async fn unmount_scratch() -> Result<(), ContainerError> {
-    let work = || {
-        if let Err(error) = File::open(SCRATCH).and_then(|scratch| Ok(rustix::fs::syncfs(scratch)?)) {
-            tracing::warn!(%error, "the scratch disk could not be written back");
-        }
-        unmount(SCRATCH.as_ref())
-    };
-    let what = "unmount the scratch disk";
-    let unmounted = HostWork::default().run(what, SCRATCH_UNMOUNT, work).await?;
-    unmounted.map_err(|source| ContainerError::Io { what, id: "any".into(), source })
+    tokio::join!(pod.shared.sync(), pod.disk_volumes.unmount());
+    outcome
 }
 
 /// Kills the cgroup's processes and waits until none is left.
-async fn kill_and_wait(container: &Container) -> io::Result<()> {
-    let deadline = Instant::now() + GONE;
+async fn kill_and_wait(container: &Container, deadline: Instant) -> io::Result<()> {
     loop {
         container.cgroup().kill()?;
         if !container.cgroup().populated()? {

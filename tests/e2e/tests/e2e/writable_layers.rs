@@ -75,12 +75,19 @@ async fn writes_wait_while_the_nodes_disk_is_full_and_none_is_lost() {
     );
     let container = client.run(&pod, spec::shell("main", &image, &line)).await.unwrap();
     let idle = client.run(&pod, spec::shell("idle", &image, "exec sleep 100000")).await.unwrap();
+    let ended = client.run(&pod, spec::shell("ended", &image, "echo x >/file")).await.unwrap();
+    client.wait(&ended).await.unwrap();
     client.sh(&container, "touch /go.new").await.unwrap();
     host.disk().fill().unwrap();
     // The name is in the guest's memory until the guest writes it back.
     client.sh(&container, "mv /go.new /go; sync >/dev/null 2>&1 &").await.unwrap();
     until_full_disks(&mut client, &pod, 1).await;
     assert_eq!(client.sh(&idle, "echo here").await.unwrap(), "here\n", "who writes nothing goes on");
+    // The kubelet removes dead containers when a disk is full. The unmount of one's layer waits for no
+    // other's.
+    let mut removing = host.client();
+    let removed = tokio::spawn(async move { removing.remove(&ended).await });
+    assert_eq!(client.sh(&idle, "sleep 1; echo here").await.unwrap(), "here\n", "beside a removal, too");
     let mut ps = Command::new(host.daemon.binary());
     ps.arg("--config").arg(host.daemon.config()).arg("ps").stdin(Stdio::null());
     let table = String::from_utf8(ps.output().await.unwrap().stdout).unwrap();
@@ -95,6 +102,7 @@ async fn writes_wait_while_the_nodes_disk_is_full_and_none_is_lost() {
     let sums = client.sh(&container, &sum).await.unwrap();
     let (found, asked) = sums.trim().split_once('\n').unwrap();
     assert_eq!(found, asked);
+    removed.await.unwrap().unwrap();
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
