@@ -60,6 +60,8 @@ pub(crate) struct Process {
     pub(crate) stderr: Option<ProcessOutput>,
     /// Whether the host knows the process's end.
     reported: AtomicBool,
+    /// Whether the process was collected. From then on its pid may be another process's.
+    collected: Arc<AtomicBool>,
 }
 
 /// A process's streams, made before or with it.
@@ -95,10 +97,13 @@ impl Process {
         let Streams { stdin, stdout, stderr, ended: streams_ended } = streams;
         // A container's count begins at zero. An exec counts from its own start.
         let (whole, input) = (cgroup.clone(), stdin.clone());
+        let collected = Arc::new(AtomicBool::new(false));
+        let was_collected = Arc::clone(&collected);
         let kills_before = if matches!(role, Role::Exec) { cgroup.oom_kills() } else { 0 };
         tokio::spawn(async move {
             // The reaper lives as long as the agent.
             let Ok(exit) = exit.await else { return };
+            was_collected.store(true, Ordering::SeqCst);
             if matches!(role, Role::First { .. })
                 && let Err(error) = cgroup.kill()
             {
@@ -123,6 +128,7 @@ impl Process {
             stdout,
             stderr,
             reported: AtomicBool::new(false),
+            collected,
         })
     }
 
@@ -138,9 +144,14 @@ impl Process {
         *ended
     }
 
-    /// Returns true if the process has ended.
+    /// Returns true if the process has ended, and its end is complete: for a container with all its writes.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.borrow().is_some()
+    }
+
+    /// Returns true if the process itself is gone. Its pid may be another process's from then on.
+    pub(crate) fn is_collected(&self) -> bool {
+        self.collected.load(Ordering::SeqCst)
     }
 
     /// Returns true if the process has ended and the host has all its output.
@@ -187,16 +198,16 @@ impl Process {
     /// leader. It is no error if the process has ended; orphans of an ended process are not searched for.
     /// Returns the processes signalled last.
     pub(crate) fn signal_tree(&self, signal: u32) -> std::io::Result<Vec<i32>> {
-        if self.has_ended() {
+        if self.is_collected() {
             return Ok(Vec::new());
         }
         self.cgroup.signal_tree(self.pid, signal)
     }
 
-    /// Signals the process. It is no error if the process has ended. The pid cannot belong to another
-    /// process: either the reaper has not collected this one yet, or it is known to have ended.
+    /// Signals the process. It is no error if the process has ended. Collecting and signalling are work of
+    /// one thread: a process that was not collected still has its pid.
     pub(crate) fn signal(&self, signal: u32) -> std::io::Result<()> {
-        if self.has_ended() {
+        if self.is_collected() {
             return Ok(());
         }
         match syscall::kill(self.pid, signal) {

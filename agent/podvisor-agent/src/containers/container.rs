@@ -48,7 +48,7 @@ impl Phase {
         match self {
             Phase::Creating => "being created",
             Phase::Created { .. } => "created and not started",
-            Phase::Running { first } if first.has_ended() => "not running: it has ended",
+            Phase::Running { first } if first.is_collected() => "not running: it has ended",
             Phase::Running { .. } => "running",
             Phase::Removing { .. } => "being removed",
         }
@@ -121,7 +121,7 @@ impl Container {
 
     /// Pid of the first process while it runs.
     pub(crate) fn first_pid(&self) -> Option<i32> {
-        self.phase().first().filter(|first| !first.has_ended()).map(|first| first.pid())
+        self.phase().first().filter(|first| !first.is_collected()).map(|first| first.pid())
     }
 
     /// Directory of the bundle: the specification, sockets, and the mounted root.

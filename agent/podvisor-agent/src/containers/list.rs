@@ -77,7 +77,7 @@ impl Containers {
         let container = self.get(id).map_err(target)?;
         let phase = container.phase();
         match &*phase {
-            Phase::Running { first } if !first.has_ended() => {
+            Phase::Running { first } if !first.is_collected() => {
                 Ok(PathBuf::from(format!("/proc/{}/ns/pid", first.pid())))
             }
             other => Err(target(container.wrong_phase(other))),

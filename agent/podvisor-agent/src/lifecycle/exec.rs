@@ -55,7 +55,7 @@ async fn end_unless_claimed(container: Arc<Container>, exec_id: String, process:
 /// the limit, ended execs with delivered output are forgotten to make room.
 fn reserve(container: &Container, exec_id: &str) -> Result<i32, ContainerError> {
     let first = match &*container.phase() {
-        Phase::Running { first } if !first.has_ended() => first.pid(),
+        Phase::Running { first } if !first.is_collected() => first.pid(),
         other => return Err(container.wrong_phase(other)),
     };
     let mut execs = container.execs();
