@@ -17,9 +17,15 @@ const LOG_THREADS: usize = 128;
 /// Threads for reading `/proc` and cgroups, which are on no disk.
 const KERNEL_THREADS: usize = 32;
 
-/// Threads for files named by pods and for files of the node. A path on an unreachable server keeps its
-/// thread.
+/// Threads for files named by pods. A path on an unreachable server keeps its thread, and pods with such a
+/// path may have all of them.
 const PATH_THREADS: usize = 64;
+
+/// Threads for the kubelet's volumes.
+const VOLUME_THREADS: usize = 64;
+
+/// Threads for files of the installation and of the node itself, that every pod's start needs.
+const INSTALLATION_THREADS: usize = 32;
 
 /// The pools of a node's pods.
 #[derive(Debug)]
@@ -28,6 +34,8 @@ pub(crate) struct Pools {
     pub(crate) logs: Pool,
     pub(crate) kernel: Pool,
     pub(crate) paths: Pool,
+    pub(crate) volumes: Pool,
+    pub(crate) installation: Pool,
 }
 
 impl Default for Pools {
@@ -37,6 +45,8 @@ impl Default for Pools {
             logs: Pool::new("the disks of logs", LOG_THREADS),
             kernel: Pool::new("the kernel's files", KERNEL_THREADS),
             paths: Pool::new("the node's files", PATH_THREADS),
+            volumes: Pool::new("the kubelet's volumes", VOLUME_THREADS),
+            installation: Pool::new("the installation's files", INSTALLATION_THREADS),
         }
     }
 }

@@ -41,6 +41,7 @@ mod recover;
 mod root_image;
 mod roster;
 mod shortage;
+mod slices;
 mod sockets;
 mod spans;
 mod spares;

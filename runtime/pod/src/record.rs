@@ -182,6 +182,9 @@ pub(crate) struct ContainerRecord {
     /// See [`crate::backend::FoundImage::reference`]; empty in a record of an earlier version.
     #[serde(default)]
     pub(crate) image_ref: String,
+    /// See [`crate::backend::FoundImage::tag_of`]; empty without a tag.
+    #[serde(default)]
+    pub(crate) image_tag: String,
     pub(crate) image: ImageConfig,
     /// The slot of the container's image.
     pub(crate) slot: Slot,

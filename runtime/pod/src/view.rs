@@ -88,6 +88,8 @@ pub struct ContainerView {
     pub image_id: String,
     /// `registry/repository@sha256:…` with the digest as pulled, or the id if there was no name.
     pub image_ref: String,
+    /// `registry/repository:tag` at the container's creation; empty if the image had no tag.
+    pub image_tag: String,
     /// The container's state.
     pub state: ContainerState,
     /// Nanoseconds since the epoch.

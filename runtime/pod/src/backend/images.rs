@@ -69,9 +69,21 @@ pub(crate) struct FoundImage {
     pub(crate) id: String,
     /// `registry/repository@sha256:…`, or the id if the image was never pulled by a name.
     pub(crate) reference: String,
+    /// `registry/repository:tag`, each of them.
+    pub(crate) tags: Vec<String>,
     /// Bytes of the guest's address space taken by the image.
     pub(crate) bytes: u64,
     pub(crate) config: ImageConfig,
+}
+
+impl FoundImage {
+    /// The image's name for people: the tag that the container's author has written, or any other. `None`
+    /// without a tag.
+    pub(crate) fn tag_of(&self, author: &str) -> Option<&String> {
+        let whole = runtime_image::whole_name(author).ok();
+        let written = self.tags.iter().find(|tag| whole.as_ref() == Some(*tag));
+        written.or_else(|| self.tags.first())
+    }
 }
 
 /// The node's image store. Opening runs beside the async threads: an image is on a disk.
@@ -86,7 +98,8 @@ impl ImageSource for StoredImages {
     fn find(&self, name: &str) -> Option<FoundImage> {
         let image = self.images.find(name)?;
         let reference = image.repo_digests.into_iter().next().unwrap_or_else(|| image.id.clone());
-        Some(FoundImage { id: image.id, reference, bytes: image.range_bytes, config: image.config.run })
+        let (tags, bytes) = (image.repo_tags, image.range_bytes);
+        Some(FoundImage { id: image.id, reference, tags, bytes, config: image.config.run })
     }
 
     fn is_listed(&self, id: &str) -> bool {

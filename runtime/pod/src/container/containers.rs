@@ -153,6 +153,7 @@ mod tests {
             spec,
             image_id: String::new(),
             image_ref: String::new(),
+            image_tag: String::new(),
             image,
             slot: proto_vmm::Slot::pmems().next().unwrap(),
             image_volumes: Vec::new(),

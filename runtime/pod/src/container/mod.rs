@@ -55,6 +55,8 @@ pub(crate) struct Container {
     pub(crate) output: ContainerOutput,
     /// Set once, when the container has ended.
     pub(crate) ended: watch::Sender<bool>,
+    /// Set once the guest has reported the end. The end is published later, when the log has the output.
+    pub(crate) reported: watch::Sender<bool>,
 }
 
 impl Container {
@@ -68,7 +70,8 @@ impl Container {
         let ended = watch::Sender::new(status.stage == ContainerStage::Exited);
         let process = Arc::new(plan.oci.process().clone().unwrap_or_default());
         let stop_signal = plan.stop_signal;
-        Container { record, status, process, stop_signal, log_path, output, ended }
+        let reported = watch::Sender::new(false);
+        Container { record, status, process, stop_signal, log_path, output, ended, reported }
     }
 
     /// A container created by an earlier daemon. Nothing is opened yet. If its plan cannot be resolved any
@@ -86,8 +89,9 @@ impl Container {
             Err(error) => {
                 let ended = watch::Sender::new(status.stage == ContainerStage::Exited);
                 let (process, stop_signal) = (Arc::default(), Signal::KILL);
+                let reported = watch::Sender::new(false);
                 let mut container =
-                    Container { record, status, process, stop_signal, log_path, output, ended };
+                    Container { record, status, process, stop_signal, log_path, output, ended, reported };
                 container.doubt(&format!("its record cannot be used: {error}"));
                 container
             }
@@ -124,6 +128,7 @@ impl Container {
             process: self.process.clone(),
             output: self.output.clone(),
             ended: self.ended.subscribe(),
+            reported: self.reported.subscribe(),
         }
     }
 
@@ -134,6 +139,7 @@ impl Container {
             pod_id: record.pod_id.clone(),
             spec: record.spec.clone(),
             image_id: record.image_id.clone(),
+            image_tag: record.image_tag.clone(),
             image_ref: match record.image_ref.as_str() {
                 "" => record.image_id.clone(),
                 reference => reference.to_owned(),

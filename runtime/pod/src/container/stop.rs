@@ -8,15 +8,24 @@ use runtime_guest::SignalTarget;
 use runtime_spans::{always, span};
 use runtime_spec::Signal;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::container::kill;
+use crate::container::watcher::PUBLISHED_WITHIN;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::{ENDED_WITHIN, Live};
 use crate::roster::ContainerEntry;
+use crate::slices::in_slices;
 use crate::view::ContainerState;
 
 /// How long a killed container may take to end and to flush its output.
 const KILLED_WITHIN: Duration = Duration::from_secs(30);
+
+/// A request without an answer for so long is in the guest. One that fails earlier was not delivered.
+const HEARD_AFTER: Duration = Duration::from_secs(5);
+
+/// Pause between two requests.
+const BETWEEN_ASKS: Duration = Duration::from_secs(1);
 
 /// Stops the container. A container that is not running counts as stopped.
 pub(crate) async fn stop(
@@ -34,17 +43,20 @@ pub(crate) async fn stop(
         return wait(&mut ended, KILLED_WITHIN, &view.id).await;
     };
     if !grace.is_zero() {
-        let asking = live.agent.signal(&view.id, SignalTarget::FirstProcess, Signal(view.stop_signal));
-        let asked = live.call("asking the container to end", asking).await;
-        match asked {
-            Ok(_) => {
-                let waiting = wait(&mut ended, grace, &view.id);
-                if always(span!("wait for the end"), waiting).await.is_ok() {
-                    return Ok(());
+        let asking = async {
+            tokio::select! {
+                biased;
+                // A container removed meanwhile has ended, too.
+                _ = ended.wait_for(|ended| *ended) => true,
+                refused = ask(&live, &view.id, Signal(view.stop_signal)) => {
+                    // A kill may get through even if the request did not.
+                    tracing::debug!(container = view.id, error = refused.chain(), "killing at once");
+                    false
                 }
             }
-            // A kill may get through even if the request did not.
-            Err(error) => tracing::debug!(container = view.id, error = error.chain(), "killing at once"),
+        };
+        if always(span!("wait for the end"), in_slices(grace, asking)).await == Some(true) {
+            return Ok(());
         }
     }
     let killing = kill::kill(&live, &view.id);
@@ -63,6 +75,10 @@ pub(crate) async fn stop(
     if gone.is_ok() {
         return Ok(());
     }
+    if *container.reported.borrow() {
+        // Its processes are gone. A log that hangs is no reason to end the VM.
+        return wait(&mut ended, PUBLISHED_WITHIN, &view.id).await;
+    }
     let seconds = KILLED_WITHIN.as_secs();
     let why = match killed {
         Ok(Ok(())) => format!("container {} did not end within {seconds} s after SIGKILL", view.id),
@@ -73,11 +89,33 @@ pub(crate) async fn stop(
     wait(&mut ended, ENDED_WITHIN, &view.id).await
 }
 
+/// Asks the container to end, and returns only if its agent refuses. A guest that stands still may answer
+/// after its node has work for it again: until then its grace goes on, as if it had heard the request.
+async fn ask(live: &Live, id: &str, signal: Signal) -> PodError {
+    loop {
+        let begun = Instant::now();
+        let signalling = live.agent.signal(id, SignalTarget::FirstProcess, signal);
+        let error = match live.call("asking the container to end", signalling).await {
+            Ok(_) => return std::future::pending().await,
+            Err(error) => error,
+        };
+        if error.kind() != PodErrorKind::Unavailable {
+            return error;
+        }
+        tracing::debug!(container = id, error = error.chain(), "a container may not have heard of its stop");
+        if begun.elapsed() >= HEARD_AFTER {
+            // The request waits in the guest. A second one would end programs at once that count them.
+            return std::future::pending().await;
+        }
+        tokio::time::sleep(BETWEEN_ASKS).await;
+    }
+}
+
 async fn wait(ended: &mut watch::Receiver<bool>, bound: Duration, id: &str) -> Result<(), PodError> {
-    match tokio::time::timeout(bound, ended.wait_for(|ended| *ended)).await {
+    match in_slices(bound, ended.wait_for(|ended| *ended)).await {
         // A container removed meanwhile has ended too.
-        Ok(_) => Ok(()),
-        Err(_) => {
+        Some(_) => Ok(()),
+        None => {
             let text = format!("container {id} has not ended within {} s", bound.as_secs_f32());
             Err(PodError::new(PodErrorKind::DeadlineExceeded, text))
         }

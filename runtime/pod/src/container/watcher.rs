@@ -1,10 +1,11 @@
 //! Watches a running container: its exit is reported only after every byte of its output is in the log.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use runtime_guest::ProcessExit;
 use runtime_spans::logged;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::backend::BackendErrorKind;
 use crate::container::kill;
@@ -39,20 +40,37 @@ pub(crate) struct Exited {
     pub(crate) outcome: Result<ProcessExit, String>,
 }
 
-/// Watches until the end, then reports to the driver.
-pub(crate) fn watch(live: Live, container_id: String, copiers: Copiers, driver: mpsc::Sender<Exited>) {
+/// How long the driver may take to publish an end after the guest's report.
+pub(crate) const PUBLISHED_WITHIN: Duration = Duration::from_secs(180);
+
+/// Watches until the end, then reports to the driver. Sets `reported` once the guest has reported the end.
+pub(crate) fn watch(
+    live: Live,
+    container_id: String,
+    copiers: Copiers,
+    reported: watch::Sender<bool>,
+    driver: mpsc::Sender<Exited>,
+) {
     let span = spans::watcher(&container_id);
     let watching = async move {
-        let outcome = follow(&live, &container_id, copiers).await;
+        let outcome = follow(&live, &container_id, copiers, &reported).await;
         // If the driver is gone, it needs no report.
         let _ = driver.send(Exited { container_id, outcome }).await;
     };
     tokio::spawn(logged(span, watching));
 }
 
-async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<ProcessExit, String> {
+async fn follow(
+    live: &Live,
+    id: &str,
+    mut copiers: Copiers,
+    reported: &watch::Sender<bool>,
+) -> Result<ProcessExit, String> {
+    let known = OnceLock::new();
     let ended = async {
         let outcome = wait(live, id).await?;
+        let _ = known.set(outcome);
+        reported.send_replace(true);
         if tokio::time::timeout(OUTPUT_AFTER_EXIT, copiers.finished()).await.is_err() {
             let killing = kill::kill(live, id);
             if !matches!(tokio::time::timeout(KILLED_WITHIN, killing).await, Ok(Ok(()))) {
@@ -75,7 +93,7 @@ async fn follow(live: &Live, id: &str, mut copiers: Copiers) -> Result<ProcessEx
         report = live.vm.stopped() => {
             // The agent may have reported the end before the VM ended, and the copiers may still drain.
             let _ = tokio::time::timeout(OUTPUT_AFTER_VM, copiers.finished()).await;
-            Err(live.why_ended(&report))
+            known.get().copied().ok_or_else(|| live.why_ended(&report))
         }
     }
 }

@@ -33,6 +33,7 @@ use crate::record::{
     VmmProcess,
 };
 use crate::roster::Outcome;
+use crate::slices::in_slices;
 use crate::start::undo;
 use crate::vm_end;
 
@@ -242,8 +243,8 @@ impl Driver {
                 tokio::time::sleep(ATTACH_PAUSE).await;
             }
         };
-        let connected = tokio::time::timeout(ATTACH_WITHIN, connecting).await;
-        connected.unwrap_or_else(|_| {
+        let connected = in_slices(ATTACH_WITHIN, connecting).await;
+        connected.unwrap_or_else(|| {
             let late = format!("it does not answer within {} s", ATTACH_WITHIN.as_secs());
             Err(if last.is_empty() { late } else { format!("{late}: {last}") })
         })
@@ -320,8 +321,20 @@ impl Driver {
         let Some(container) = self.containers.get(id) else { return };
         if matches!(container.status.stage, ContainerStage::Running | ContainerStage::Unknown) {
             let copiers = Copiers::resume(live, id, &container.record.spec, &container.output);
-            watcher::watch(live.clone(), id.to_owned(), copiers, self.exit_sender.clone());
+            self.watch(live, id, copiers);
         }
+    }
+
+    /// Watches a container until its end.
+    pub(super) fn watch(&self, live: &Live, id: &str, copiers: Copiers) {
+        let Some(container) = self.containers.get(id) else { return };
+        watcher::watch(
+            live.clone(),
+            id.to_owned(),
+            copiers,
+            container.reported.clone(),
+            self.exit_sender.clone(),
+        );
     }
 
     /// Undoes an unfinished creation. The guest may have the container or not. A container that cannot be

@@ -5,7 +5,7 @@ use runtime_spec::ExitReason;
 
 use super::Driver;
 use crate::clock;
-use crate::container::{admission, kill, watcher};
+use crate::container::{admission, kill};
 use crate::error::PodError;
 use crate::io::copiers::Copiers;
 use crate::live::Live;
@@ -24,7 +24,7 @@ impl Driver {
         match self.release(&live, id).await {
             Ok(copiers) => {
                 self.running(id).await;
-                watcher::watch(live, id.to_owned(), copiers, self.exit_sender.clone());
+                self.watch(&live, id, copiers);
                 Ok(())
             }
             Err(error) => {

@@ -17,6 +17,10 @@ use crate::view::ExecOutput;
 /// How long output may go on after the command has ended: a remaining child may hold the pipe.
 const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
 
+/// How long a guest may take to start a command, whatever its timeout. A probe's timeout is for the command,
+/// and a busy guest is no failure of its program. One that does not answer is.
+const STARTED_WITHIN: Duration = Duration::from_secs(10);
+
 /// A command to run.
 #[derive(Debug)]
 pub(crate) struct Exec {
@@ -73,18 +77,25 @@ impl Exec {
 
     /// Runs it to its end. After the timeout the command is killed, with all processes it started.
     pub(crate) async fn run(self, timeout: Option<Duration>) -> Result<ExecOutput, PodError> {
-        let end = self.start().await?;
-        let collected = self.collect(&end.exec_id);
         let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) else {
-            return collected.await;
+            let end = self.start().await?;
+            return self.collect(&end.exec_id).await;
         };
-        match tokio::time::timeout(timeout, collected).await {
+        let late = |text| Err(PodError::new(PodErrorKind::DeadlineExceeded, text));
+        let bound = timeout.max(STARTED_WITHIN);
+        // The agent ends a command whose output nobody opens.
+        let Ok(started) = tokio::time::timeout(bound, self.start()).await else {
+            let seconds = bound.as_secs_f32();
+            return late(format!(
+                "the command was not started within {seconds} s: the guest does not answer"
+            ));
+        };
+        let end = started?;
+        match tokio::time::timeout(timeout, self.collect(&end.exec_id)).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 end.kill().await;
-                let text =
-                    format!("the command did not end within {} s and was killed", timeout.as_secs_f32());
-                Err(PodError::new(PodErrorKind::DeadlineExceeded, text))
+                late(format!("the command did not end within {} s and was killed", timeout.as_secs_f32()))
             }
         }
     }

@@ -53,7 +53,7 @@ impl Node {
     pub(crate) async fn root_image(&self, doing: &str) -> Result<File, PodError> {
         let (image, installed) = (Arc::clone(&self.root_image), self.places.root_image.clone());
         let opening = move || image.open(&installed);
-        blocking_within(ROOT_IMAGE_WITHIN, &self.pools.paths, doing, opening).await
+        blocking_within(ROOT_IMAGE_WITHIN, &self.pools.installation, doing, opening).await
     }
 
     /// Says how the node's kernel killed the pod's VMM for lack of memory, if it did.

@@ -85,5 +85,5 @@ fn volumes(pools: &Pools, template: DiskTemplate) -> KubeletVolumes {
     if let Err(error) = directories.prepare() {
         tracing::warn!(%error, "directories of volumes cannot be watched yet");
     }
-    KubeletVolumes { paths: pools.paths.clone(), mounts, directories, template }
+    KubeletVolumes { paths: pools.volumes.clone(), mounts, directories, template }
 }

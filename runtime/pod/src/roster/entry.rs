@@ -34,6 +34,8 @@ pub(crate) struct ContainerEntry {
     pub(crate) output: ContainerOutput,
     /// Whether the container has ended.
     pub(crate) ended: watch::Receiver<bool>,
+    /// Whether the guest has reported the container's end.
+    pub(crate) reported: watch::Receiver<bool>,
 }
 
 impl ContainerEntry {

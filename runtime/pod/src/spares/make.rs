@@ -107,7 +107,8 @@ async fn start(
 async fn builds(node: &Arc<Node>) -> Result<Builds, PodError> {
     let places = node.places.clone();
     let looking = move || Ok::<_, Infallible>(places.part_files().builds());
-    blocking_within(FILES_WITHIN, &node.pools.paths, "looking at the installation's files", looking).await
+    blocking_within(FILES_WITHIN, &node.pools.installation, "looking at the installation's files", looking)
+        .await
 }
 
 async fn scratch_disk(node: &Arc<Node>, id: &str, kind: &VmKind) -> Result<File, PodError> {

@@ -139,7 +139,7 @@ async fn host_resolv_conf(node: &Node) -> Result<Vec<u8>, PodError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         read => read,
     };
-    blocking_within(READ_WITHIN, &node.pools.paths, &doing, read).await
+    blocking_within(READ_WITHIN, &node.pools.installation, &doing, read).await
 }
 
 fn route(route: PodRoute) -> Route {

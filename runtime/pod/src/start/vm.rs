@@ -181,7 +181,7 @@ async fn boot(
 ) -> Result<Builds, PodError> {
     let open = async |file: &InstalledFile| {
         let (doing, file) = (format!("booting the VM: opening {}", file.name().display()), file.clone());
-        let pool = &context.node.pools.paths;
+        let pool = &context.node.pools.installation;
         blocking_within(OPENED_WITHIN, pool, &doing, move || File::open(file.path())).await
     };
     let places = &context.node.places;
@@ -197,7 +197,7 @@ async fn boot(
     }
     let places = places.clone();
     let reading = move || Ok::<_, Infallible>(places.part_files().builds());
-    let pool = &context.node.pools.paths;
+    let pool = &context.node.pools.installation;
     // A start does not fail without them: the pod then counts as outdated.
     Ok(blocking_within(OPENED_WITHIN, pool, LOOKING, reading).await.unwrap_or_default())
 }

@@ -45,7 +45,7 @@ async fn save(node: &Arc<Node>, vm: &dyn Vm, shape: &TemplateShape) -> Result<Te
     let failed = |error: BackendError| PodError::internal(DOING).because(error);
     let open = async |file: &InstalledFile| {
         let file = file.clone();
-        blocking_within(FILES_WITHIN, &node.pools.paths, DOING, move || File::open(file.path())).await
+        blocking_within(FILES_WITHIN, &node.pools.installation, DOING, move || File::open(file.path())).await
     };
     let request = TemplateRequest {
         bounds: shape.bounds(),
@@ -72,7 +72,8 @@ async fn save(node: &Arc<Node>, vm: &dyn Vm, shape: &TemplateShape) -> Result<Te
         memory_file::finish(&state)?;
         Ok::<_, io::Error>(Template::new(memory, state, made))
     };
-    blocking_within(FILES_WITHIN, &node.pools.paths, "sealing a template's files in memory", finishing).await
+    blocking_within(FILES_WITHIN, &node.pools.installation, "sealing a template's files in memory", finishing)
+        .await
 }
 
 /// The current key of the shape's template on this node; none if a part's build is unknown.
@@ -81,5 +82,5 @@ pub(super) async fn key(node: &Arc<Node>, shape: &TemplateShape) -> Result<Optio
     let reading =
         move || Ok::<_, Infallible>(shape.key(&places.part_files().builds(), &super::shape::host()));
     let doing = "looking at the installation's files";
-    blocking_within(FILES_WITHIN, &node.pools.paths, doing, reading).await
+    blocking_within(FILES_WITHIN, &node.pools.installation, doing, reading).await
 }

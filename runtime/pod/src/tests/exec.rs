@@ -41,6 +41,20 @@ async fn a_command_that_takes_too_long_is_killed() {
     assert_eq!(world.script.count("agent.signal 9"), 1);
 }
 
+/// The kubelet counts only this error as a failed probe.
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_does_not_start_a_command_is_out_of_time_within_seconds() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    world.script.hang("agent.exec");
+    let begun = tokio::time::Instant::now();
+    let error =
+        world.pods.exec_sync(&id, command(&["echo"]), Some(Duration::from_secs(1))).await.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::DeadlineExceeded);
+    assert!(error.to_string().contains("was not started within 10 s"), "{error}");
+    assert_eq!(begun.elapsed(), Duration::from_secs(10));
+}
+
 #[tokio::test]
 async fn a_command_of_a_caller_that_went_away_still_has_its_time_out() {
     let world = World::new().await;

@@ -164,7 +164,10 @@ fn a_vm_that_never_answers_is_given_up_with_the_last_reason() {
     recovering(left, async |world: &World| {
         world.until(|world| world.script.count("vm.attach") > 0).await;
         tokio::time::pause();
-        tokio::time::advance(Duration::from_secs(61)).await;
+        for _ in 0..7 {
+            tokio::time::advance(Duration::from_secs(10)).await;
+            tokio::task::yield_now().await;
+        }
         tokio::time::resume();
         world.until(|world| world.pods.pod(&pod_id).unwrap().state == PodState::NotReady).await;
         let view = world.pods.container(&id).unwrap();
@@ -172,6 +175,24 @@ fn a_vm_that_never_answers_is_given_up_with_the_last_reason() {
         let words = "does not answer within 60 s: vm.attach was scripted to fail";
         assert!(view.message.contains(words), "{}", view.message);
         assert_eq!(world.script.running().len(), 0);
+    });
+}
+
+#[test]
+fn a_vm_that_stood_still_with_its_node_has_time_left_to_answer() {
+    let (left, (pod_id, id)) = life(None, async |world: &World| world.with_container().await);
+    left.1.fail("vm.attach");
+    recovering(left, async |world: &World| {
+        world.until(|world| world.script.count("vm.attach") > 0).await;
+        tokio::time::pause();
+        tokio::time::advance(Duration::from_secs(200)).await;
+        tokio::time::resume();
+        world.script.repair();
+        let recovered = |world: &World| world.pods.check_ready(&pod_id).is_ok();
+        world.until(recovered).await;
+        assert_eq!(world.pods.pod(&pod_id).unwrap().state, PodState::Ready);
+        assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
+        assert_eq!(world.script.running().len(), 1);
     });
 }
 

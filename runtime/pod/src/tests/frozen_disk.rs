@@ -69,6 +69,34 @@ async fn with_the_states_disk_frozen_only_what_needs_it_waits() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_container_that_ended_is_stopped_while_its_log_hangs_and_its_pod_goes_on() {
+    let world = World::new().await;
+    world.script.state().output = b"a line\n".to_vec();
+    let pod_id = world.pods.run(world.logged_pod("logged")).await.unwrap();
+    let app = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    let sidecar = world.pods.create_container(&pod_id, container("sidecar")).await.unwrap();
+    let frozen = freeze(&world.node.pools.logs);
+    world.pods.start_container(&app).await.unwrap();
+    world.pods.start_container(&sidecar).await.unwrap();
+    world.pods.stop_container(&app, Duration::from_secs(1)).await.unwrap();
+    assert_eq!(world.pods.pod(&pod_id).unwrap().state, PodState::Ready);
+    assert_eq!(world.pods.container(&sidecar).unwrap().state, ContainerState::Running);
+    assert_eq!(world.pods.container(&app).unwrap().exit_code, 143);
+    drop(frozen);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_all_paths_of_pods_on_a_server_that_is_gone_other_pods_start() {
+    let world = World::new().await;
+    let frozen = freeze(&world.node.pools.paths);
+    let pod_id = world.pods.run(pod("new")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    world.pods.start_container(&id).await.unwrap();
+    assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Running);
+    drop(frozen);
+}
+
+#[tokio::test(start_paused = true)]
 async fn pods_that_start_at_once_wait_for_a_slow_disk_together() {
     let world = World::new().await;
     let disk = world.node.records.disk();

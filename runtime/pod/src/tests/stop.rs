@@ -67,6 +67,33 @@ async fn one_that_begins_to_wait_as_it_is_killed_is_found_by_a_later_kill() {
     assert_eq!(world.pods.pod(&pod_id).unwrap().state, PodState::Ready);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_stands_still_keeps_the_grace_of_its_containers() {
+    for (step_hangs, asked) in [(true, 1), (false, 20)] {
+        let world = World::new().await;
+        let (_, id) = world.with_container().await;
+        match step_hangs {
+            true => world.script.hang("agent.signal 15"),
+            false => world.script.fail("agent.signal 15"),
+        }
+        let (pods, stopped) = (world.pods.clone(), id.clone());
+        let stopping =
+            tokio::spawn(async move { pods.stop_container(&stopped, Duration::from_secs(300)).await });
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        assert_eq!(world.script.count("agent.signal 9 all"), 0, "its grace goes on");
+        let count = world.script.count("agent.signal 15");
+        assert!(if step_hangs { count == asked } else { count >= asked }, "{count}");
+        world.script.repair();
+        if step_hangs {
+            // The guest has had the request all the time.
+            world.script.vm().agent.end(&id, 143, false);
+        }
+        stopping.await.unwrap().unwrap();
+        assert_eq!(world.pods.container(&id).unwrap().exit_code, 143);
+        assert_eq!(world.script.count("agent.signal 9 all"), 0);
+    }
+}
+
 #[tokio::test]
 async fn no_grace_means_a_kill_at_once() {
     let world = World::new().await;

@@ -418,7 +418,7 @@ impl ImageSource for FakeImages {
         let config = ImageConfig { cmd: vec!["/bin/app".into()], ..ImageConfig::default() };
         let (id, reference) = (format!("sha256:{name}"), format!("registry/{name}@sha256:00"));
         let bytes = image_bytes(name);
-        name.starts_with("image").then_some(FoundImage { id, reference, bytes, config })
+        name.starts_with("image").then_some(FoundImage { id, reference, tags: Vec::new(), bytes, config })
     }
 
     fn is_listed(&self, id: &str) -> bool {
