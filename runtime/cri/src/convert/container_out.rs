@@ -33,7 +33,7 @@ pub(crate) fn container_status(container: &ContainerView) -> v1::ContainerStatus
         started_at: container.started_at_ns,
         finished_at: container.finished_at_ns,
         exit_code: container.exit_code,
-        image: Some(image(spec)),
+        image: Some(shown_image(container)),
         // The kubelet publishes this one as `imageID`. It keeps images by the id in lists.
         image_ref: container.image_ref.clone(),
         reason: container.reason.map(|reason| reason.name().to_owned()).unwrap_or_default(),
@@ -71,6 +71,15 @@ fn image(spec: &ContainerSpec) -> v1::ImageSpec {
     v1::ImageSpec { image: spec.image.clone(), user_specified_image, ..Default::default() }
 }
 
+/// The image for people: the kubelet publishes it as the container's `image`. Other runtimes show a tag, too.
+fn shown_image(container: &ContainerView) -> v1::ImageSpec {
+    let asked = image(&container.spec);
+    match container.image_tag.as_str() {
+        "" => asked,
+        tag => v1::ImageSpec { image: tag.to_owned(), ..asked },
+    }
+}
+
 pub(super) fn container_state(state: ContainerState) -> v1::ContainerState {
     match state {
         ContainerState::Created => v1::ContainerState::ContainerCreated,
@@ -104,6 +113,7 @@ mod tests {
             spec: ContainerSpec { image: "sha256:aa".into(), ..Default::default() },
             image_id: "sha256:aa".into(),
             image_ref: "registry/app@sha256:bb".into(),
+            image_tag: String::new(),
             state: ContainerState::Exited,
             created_at_ns: 1,
             started_at_ns: 2,
@@ -139,6 +149,14 @@ mod tests {
         let spec = ContainerSpec { user_specified_image: "busybox:1".into(), ..view().spec };
         let image = container_status(&ContainerView { spec, ..view() }).image.unwrap();
         assert_eq!((image.image.as_str(), image.user_specified_image.as_str()), ("sha256:aa", "busybox:1"));
+    }
+
+    #[test]
+    fn a_status_shows_the_images_tag_and_lists_what_was_asked_for() {
+        let tagged = ContainerView { image_tag: "docker.io/library/busybox:1".into(), ..view() };
+        let status = container_status(&tagged).image.unwrap();
+        assert_eq!(status.image, "docker.io/library/busybox:1");
+        assert_eq!(container_item(&tagged).image.unwrap().image, "sha256:aa");
     }
 
     #[test]
