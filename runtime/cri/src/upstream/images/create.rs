@@ -5,13 +5,16 @@
 use bytes::Bytes;
 use prost::Message;
 use proto_cri::v1;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 use tracing::info;
 
 use super::super::fields;
 use super::super::route::{Call, Listed, Side, v1_path};
 use super::super::sides::Sides;
 use super::decode;
+
+/// The kubelet's name for an unresponsive registry (cri-api, `errors.ErrRegistryUnavailable`).
+const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
 
 impl Sides {
     pub(in super::super) async fn create(
@@ -46,14 +49,29 @@ impl Sides {
         let message = Bytes::from(request.encode_to_vec());
         let pulled = self.send(side, &v1_path("ImageService", "PullImage"), Request::new(message)).await;
         let Err(refused) = pulled else { return Ok(()) };
+        if may_pass(&refused) {
+            let why = format!(
+                "image {name} is in the other runtime's store alone, and cannot be pulled now: {}",
+                refused.message()
+            );
+            return Err(Status::unavailable(why));
+        }
         let names = [&image.image, &image.user_specified_image].map(String::clone);
-        self.upstream.absent.add(side, names.into_iter().filter(|name| !name.is_empty()).collect());
+        let names: Vec<String> = names.into_iter().filter(|name| !name.is_empty()).collect();
+        self.upstream.absent.add(side, &names);
         Err(Status::not_found(format!(
-            "image {name} is in the other runtime's store alone, and cannot be pulled without credentials: {}; it counts as \
-             absent until it is pulled for this pod",
+            "image {name} is in the other runtime's store alone, and cannot be pulled without credentials: {}; the next \
+             ImageStatus does not find it, so that it is pulled for this pod",
             refused.message()
         )))
     }
+}
+
+/// Returns true if a pull failed for a reason that credentials do not change.
+fn may_pass(refused: &Status) -> bool {
+    let passing =
+        [Code::Unavailable, Code::DeadlineExceeded, Code::ResourceExhausted, Code::Cancelled, Code::Aborted];
+    passing.contains(&refused.code()) || refused.message().contains(REGISTRY_UNAVAILABLE)
 }
 
 /// The images needed by a container: its own, and those mounted by it.
@@ -75,7 +93,7 @@ fn pull_name(image: &v1::ImageSpec, there: &v1::Image) -> Option<String> {
 
 /// Returns true if this is an image's id, or the beginning of it, with or without its algorithm.
 fn is_id_of(asked: &str, id: &str) -> bool {
-    let bare = |id: &str| id.strip_prefix("sha256:").unwrap_or(id).to_owned();
+    let bare = |id: &str| id.split_once(':').map_or(id, |(_, hex)| hex).to_owned();
     bare(id).starts_with(&bare(asked))
 }
 

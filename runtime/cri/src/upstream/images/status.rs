@@ -1,4 +1,4 @@
-//! ImageStatus: an image counts as present if any store has it, unless a requesting side lacks it.
+//! ImageStatus: an image counts as present if any store has it, except once after a side could not bring it.
 
 use bytes::Bytes;
 use prost::Message;
@@ -18,7 +18,7 @@ impl Sides {
     ) -> Result<Response<Bytes>, Status> {
         let asked: v1::ImageStatusRequest = decode(request.get_ref())?;
         let name = asked.image.unwrap_or_default().image;
-        if self.upstream.absent.has(&name) {
+        if self.upstream.absent.take(&name) {
             return Ok(Response::new(v1::ImageStatusResponse::default().encode_to_vec().into()));
         }
         let message = request.get_ref().clone();

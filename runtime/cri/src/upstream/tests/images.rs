@@ -52,7 +52,15 @@ async fn an_image_of_the_other_store_is_fetched_without_credentials_and_absent_w
     let pull = v1::PullImageRequest::decode(world.theirs.asked("PullImage")[0].clone()).unwrap();
     assert_eq!((pull.image.unwrap().image.as_str(), pull.auth), ("r/ours@sha256:1", None));
     assert!(!present().await, "the kubelet pulls with the pod's own credentials");
+    assert!(present().await, "pods of the other runtime have it all the same");
+    created().await.unwrap_err();
     assert!(world.theirs.asked("CreateContainer").is_empty());
+    // A registry that cannot be reached needs no credentials.
+    assert!(!present().await);
+    world.theirs.refuses("PullImage", Status::unavailable("no route to host"));
+    let refused = created().await.unwrap_err();
+    assert!(refused.code() == Code::Unavailable && refused.message().contains("no route"), "{refused}");
+    assert!(present().await);
     // Like the kubelet then: for the pod of the upstream.
     world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
     world.theirs.answers("PullImage", &v1::PullImageResponse { image_ref: "ours".into() });
