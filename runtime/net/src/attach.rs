@@ -45,10 +45,10 @@ struct NetlinkDump {
 }
 
 /// Joins the interfaces called `named`, in order, to taps. Any other Ethernet link follows if it is up and
-/// has an address.
-pub(crate) async fn attach(handle: Handle, named: Vec<String>) -> Result<Attached, NetError> {
+/// has an address. `first` is the pod's first interface.
+pub(crate) async fn attach(handle: Handle, first: &str, named: Vec<String>) -> Result<Attached, NetError> {
     let dump = NetlinkDump::read(&handle).await?;
-    let chosen = choose(&dump, &named)?;
+    let chosen = choose(&dump, first, &named)?;
     let names: route::Names = chosen.iter().map(|(name, link)| (link.header.index, name.clone())).collect();
     let mut routes: Vec<PodRoute> =
         dump.routes.iter().filter_map(|message| route::route(message, &names)).collect();
@@ -91,16 +91,25 @@ impl NetlinkDump {
     }
 }
 
-/// Chooses the links for the guest, each with its name.
-fn choose<'a>(dump: &'a NetlinkDump, named: &[String]) -> Result<Vec<(String, &'a LinkMessage)>, NetError> {
+/// Chooses the links for the guest, each with its name. Plugins also report interfaces that are none, as
+/// notes for their own DEL. Of these only the first interface must be there.
+fn choose<'a>(
+    dump: &'a NetlinkDump,
+    first: &str,
+    named: &[String],
+) -> Result<Vec<(String, &'a LinkMessage)>, NetError> {
     let by_name: BTreeMap<&str, &LinkMessage> =
         dump.links.iter().filter_map(|link| Some((name(link)?, link))).collect();
     let mut chosen: Vec<(String, &LinkMessage)> = Vec::new();
     for wanted in named {
-        let link = by_name.get(wanted.as_str()).ok_or_else(|| NetError::Interface {
-            name: wanted.clone(),
-            reason: "reported by the CNI plugins, but not in the pod's network namespace".into(),
-        })?;
+        let Some(link) = by_name.get(wanted.as_str()) else {
+            let reason = "reported by the CNI plugins, but not in the pod's network namespace";
+            if wanted == first {
+                return Err(NetError::Interface { name: wanted.clone(), reason: reason.into() });
+            }
+            tracing::warn!(interface = wanted, "an interface is {reason}: it does not reach the pod");
+            continue;
+        };
         if !chosen.iter().any(|(_, have)| have.header.index == link.header.index) {
             chosen.push((wanted.clone(), link));
         }
@@ -199,4 +208,41 @@ async fn join(handle: &Handle, inner: u32, mtu: u16, tap_name: &str) -> Result<(
         filter.execute().await.map_err(failed("adding the redirect for"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dump(names: &[&str]) -> NetlinkDump {
+        let links = names.iter().zip(1..).map(|(name, index)| {
+            let mut link = LinkMessage::default();
+            link.header.index = index;
+            link.attributes = vec![LinkAttribute::IfName((*name).to_owned())];
+            link
+        });
+        NetlinkDump { links: links.collect(), addresses: vec![], routes: vec![], neighbours: vec![] }
+    }
+
+    fn chosen(there: &[&str], named: &[&str]) -> Result<Vec<String>, String> {
+        let named: Vec<String> = named.iter().map(ToString::to_string).collect();
+        let dump = dump(there);
+        let chosen = choose(&dump, "eth0", &named).map_err(|error| error.to_string())?;
+        Ok(chosen.into_iter().map(|(name, _)| name).collect())
+    }
+
+    #[test]
+    fn an_interface_that_is_only_a_plugins_note_is_left_out() {
+        assert_eq!(chosen(&["lo", "eth0"], &["eth0", "dummy1"]).unwrap(), ["eth0"]);
+        assert_eq!(chosen(&["lo", "net1", "eth0"], &["eth0", "net1", "eth0"]).unwrap(), ["eth0", "net1"]);
+    }
+
+    #[test]
+    fn the_first_interface_must_be_there() {
+        let refused = chosen(&["lo", "eth1"], &["eth0", "eth1"]).unwrap_err();
+        assert!(
+            refused.contains("eth0") && refused.contains("not in the pod's network namespace"),
+            "{refused}"
+        );
+    }
 }

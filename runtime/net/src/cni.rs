@@ -330,7 +330,7 @@ impl Cni {
         self.remember(&entry).await?;
         self.spares.put_away(watch.take_files());
         let settings = sources.settings.decide(watch.end(sources.settings.replays()).await)?;
-        let attaching = netns::within(path, |handle| attach::attach(handle, reported.interfaces));
+        let attaching = netns::within(path, |handle| attach::attach(handle, INTERFACE, reported.interfaces));
         let attached = step(span!("make the taps"), attaching).await?;
         Ok(PodNetwork {
             netns: path.to_owned(),

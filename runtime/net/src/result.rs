@@ -80,10 +80,20 @@ pub(crate) fn read(answer: &Value, first: &str) -> Result<AddResult, String> {
     if let Some(at) = found.iter().position(IpAddr::is_ipv4) {
         found[..=at].rotate_right(1);
     }
-    let in_sandbox = result.interfaces.iter().filter(|link| !link.sandbox.is_empty() && link.name != "lo");
+    let in_sandbox =
+        result.interfaces.iter().filter(|link| is_pods(link, &result, first) && link.name != "lo");
     let (sockets, links): (Vec<_>, Vec<_>) = in_sandbox.partition(|link| !link.socket_path.is_empty());
     let names = |links: Vec<&Interface>| links.into_iter().map(|link| link.name.clone()).collect();
     Ok(AddResult { interfaces: names(links), sockets: names(sockets), ips: found })
+}
+
+/// Returns true if a link is in the pod's namespace. Some plugins leave `sandbox` out, and the first
+/// interface is known by its name, as in other runtimes.
+fn is_pods(link: &Interface, result: &CniResult, first: &str) -> bool {
+    let is_first = |link: &Interface| link.name == first;
+    let has_sandbox = |link: &Interface| !link.sandbox.is_empty();
+    has_sandbox(link)
+        || (is_first(link) && !result.interfaces.iter().any(|other| is_first(other) && has_sandbox(other)))
 }
 
 fn address(text: &str) -> Result<IpAddr, String> {
@@ -104,7 +114,7 @@ fn addresses(result: &CniResult, first: &str) -> Result<Vec<IpAddr>, String> {
         let number = ip.interface.and_then(|number| usize::try_from(number).ok());
         let link = number.and_then(|number| result.interfaces.get(number));
         // An address of a host interface, such as the bridge, is not the pod's.
-        if link.is_some_and(|link| link.sandbox.is_empty()) {
+        if link.is_some_and(|link| !is_pods(link, result, first)) {
             continue;
         }
         of_all.push(address);
@@ -197,6 +207,31 @@ mod tests {
         };
         assert_eq!(ips(&with("eth0")), ["10.1.0.1"]);
         assert_eq!(ips(&with("net2")), ["10.2.0.1", "10.1.0.1"]);
+    }
+
+    /// The AWS VPC plugin's result: it notes a number for its own DEL as an interface.
+    #[test]
+    fn the_first_interface_is_known_by_its_name_without_a_sandbox() {
+        let with = |sandbox: &str| {
+            json!({
+                "cniVersion": "0.4.0",
+                "interfaces": [
+                    {"name": "eni1"}, {"name": "eth0", "sandbox": sandbox}, {"name": "dummy1", "mac": "0", "sandbox": "5"},
+                ],
+                "ips": [{"address": "10.1.2.3/32", "interface": 1, "version": "4"}, {"address": "10.9.9.9/8", "interface": 0}],
+            })
+        };
+        for sandbox in ["", "/run/netns/x"] {
+            assert_eq!(ips(&with(sandbox)), ["10.1.2.3"]);
+            assert_eq!(read(&with(sandbox), "eth0").unwrap().interfaces, ["eth0", "dummy1"]);
+        }
+        // Both ends may have the name, and one says that it is the pod's.
+        let both = json!({
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": "eth0"}, {"name": "eth0", "sandbox": "/x"}],
+            "ips": [{"address": "192.0.2.1/24", "interface": 0}, {"address": "10.1.2.3/32", "interface": 1}],
+        });
+        assert_eq!(ips(&both), ["10.1.2.3"]);
     }
 
     #[test]

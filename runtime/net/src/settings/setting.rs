@@ -35,6 +35,15 @@ pub(crate) enum Setting {
         /// The table's number.
         table: u32,
     },
+    /// A route of the main table that discards packets, or sends an error back.
+    DiscardingRoute {
+        /// "ip" or "ip -6".
+        tool: &'static str,
+        /// The kind: "blackhole", "prohibit".
+        kind: &'static str,
+        /// The destination, with its prefix length.
+        destination: String,
+    },
     /// An explicitly created queueing discipline; tc filters attach to these.
     Qdisc {
         /// The kind: "clsact", "tbf".
@@ -70,6 +79,9 @@ impl fmt::Display for Setting {
                 write!(f, "the `{tool} rule` {priority} to table {table}")
             }
             Setting::RoutingTable { tool, table } => write!(f, "routes in table {table} of `{tool} route`"),
+            Setting::DiscardingRoute { tool, kind, destination } => {
+                write!(f, "the route {kind} {destination} of `{tool} route`")
+            }
             Setting::Qdisc { kind, interface } => {
                 write!(f, "the tc qdisc {} on {}", kind.escape_debug(), interface.escape_debug())
             }

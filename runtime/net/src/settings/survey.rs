@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs, io, path::Path};
 use futures::{Stream, TryStreamExt, pin_mut};
 use netlink_packet_route::{
     AddressFamily,
-    route::{RouteAttribute, RouteMessage},
+    route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType},
     rule::{RuleAttribute, RuleMessage},
     tc::{TcAttribute, TcHandle, TcMessage},
 };
@@ -64,7 +64,9 @@ impl Survey {
             let mut query = RouteMessageBuilder::<std::net::IpAddr>::new().build();
             query.header.address_family = family;
             let routes = handle.route().get(query).execute();
-            self.keep("reading routes", routes, |message| table(tool, &message)).await?;
+            let setting =
+                |message: RouteMessage| table(tool, &message).or_else(|| discarding(tool, &message));
+            self.keep("reading routes", routes, setting).await?;
         }
         let qdiscs = handle.qdisc().get().execute();
         self.keep("reading queueing disciplines", qdiscs, |message| qdisc(&message)).await
@@ -123,6 +125,29 @@ fn table(tool: &'static str, message: &RouteMessage) -> Option<Setting> {
     (!OWN_TABLES.contains(&table)).then_some(Setting::RoutingTable { tool, table })
 }
 
+/// Returns the route if it is of the main table and has no next hop. The kernel's own are no setting.
+fn discarding(tool: &'static str, message: &RouteMessage) -> Option<Setting> {
+    let kind = match message.header.kind {
+        RouteType::BlackHole => "blackhole",
+        RouteType::Unreachable => "unreachable",
+        RouteType::Prohibit => "prohibit",
+        RouteType::Throw => "throw",
+        _ => return None,
+    };
+    if message.header.table != RouteHeader::RT_TABLE_MAIN || message.header.protocol == RouteProtocol::Kernel
+    {
+        return None;
+    }
+    let to = message.attributes.iter().find_map(|attribute| match attribute {
+        RouteAttribute::Destination(RouteAddress::Inet(ip)) => Some(ip.to_string()),
+        RouteAttribute::Destination(RouteAddress::Inet6(ip)) => Some(ip.to_string()),
+        _ => None,
+    });
+    let destination =
+        to.map_or("default".to_owned(), |ip| format!("{ip}/{}", message.header.destination_prefix_length));
+    Some(Setting::DiscardingRoute { tool, kind, destination })
+}
+
 /// Returns `None` for a discipline without a handle: the kernel attached it by itself.
 fn qdisc(message: &TcMessage) -> Option<Setting> {
     if message.header.handle == TcHandle::UNSPEC {
@@ -165,6 +190,27 @@ mod tests {
         // The number of a table beyond 255 is in an attribute (RT_TABLE_COMPAT in the header).
         message.attributes.push(RouteAttribute::Table(1000));
         assert_eq!(table("ip", &message), Some(Setting::RoutingTable { tool: "ip", table: 1000 }));
+    }
+
+    #[test]
+    fn a_route_that_discards_is_a_setting_but_for_the_kernels_own() {
+        let mut message = RouteMessage::default();
+        message.header.table = RouteHeader::RT_TABLE_MAIN;
+        message.header.kind = RouteType::Prohibit;
+        message.header.protocol = RouteProtocol::Boot;
+        let found = discarding("ip", &message).unwrap().to_string();
+        assert_eq!(found, "the route prohibit default of `ip route`");
+        message.header.destination_prefix_length = 32;
+        message
+            .attributes
+            .push(RouteAttribute::Destination(RouteAddress::Inet("192.0.2.1".parse().unwrap())));
+        let found = discarding("ip", &message).unwrap().to_string();
+        assert_eq!(found, "the route prohibit 192.0.2.1/32 of `ip route`");
+        let mut others = [message.clone(), message.clone(), message];
+        others[0].header.kind = RouteType::Unicast;
+        others[1].header.protocol = RouteProtocol::Kernel;
+        others[2].header.table = 255;
+        assert!(others.iter().all(|other| discarding("ip", other).is_none()));
     }
 
     #[test]
