@@ -75,6 +75,15 @@ pub enum KubeletError {
          drain the node, run k3s-killall.sh, and run this command on the node itself"
     )]
     K3sPods,
+    /// Another drop-in sets the kubelet's command after ours.
+    #[error(
+        "{file} sets the kubelet's command after the file of the switch, which has no effect so: rename it to sort before 90-, \
+         or remove its ExecStart"
+    )]
+    Overridden {
+        /// The other file.
+        file: String,
+    },
     /// The kubelet did not keep running with Podvisor, and has its old runtime again.
     #[error(
         "{unit} did not keep running with Podvisor ({said}) and uses its old runtime again; see journalctl -u {unit}"
@@ -112,6 +121,14 @@ impl Kubelet {
             Kubelet::Unit => "/etc/systemd/system/kubelet.service.d/90-podvisor.conf".into(),
             Kubelet::K3s { .. } => "/etc/rancher/k3s/config.yaml.d/90-podvisor.yaml".into(),
         }
+    }
+
+    /// The file that sets the kubelet's command after the switch's own file. systemd has read both.
+    pub(crate) fn overridden_by(self, host: &dyn Host) -> Result<Option<String>, CallError> {
+        let Kubelet::Unit = self else { return Ok(None) };
+        let unit = host.run("systemctl", &["cat", self.unit()])?;
+        let ours = self.drop_in();
+        Ok(last_command_file(&unit).filter(|file| Path::new(file) != ours))
     }
 
     /// Returns the file's text for the daemon at `socket`. Fails if a switch would not work.
@@ -213,6 +230,20 @@ fn command(unit: &str, without: &Path) -> Option<String> {
     <[String; 1]>::try_from(commands).ok().map(|[command]| command)
 }
 
+/// The file with the command that counts, from the output of `systemctl cat`: files come in the order in
+/// which systemd applies them.
+fn last_command_file(unit: &str) -> Option<String> {
+    let (mut file, mut last) = (None, None);
+    for line in unit.lines() {
+        if let Some(path) = line.strip_prefix("# /") {
+            file = Some(format!("/{path}"));
+        } else if line.strip_prefix("ExecStart=").is_some_and(|command| !command.is_empty()) {
+            last.clone_from(&file);
+        }
+    }
+    last
+}
+
 fn is_loaded(host: &dyn Host, unit: &str) -> Result<bool, CallError> {
     Ok(host.run("systemctl", &["show", "--property=LoadState", "--value", unit])?.trim() == "loaded")
 }
@@ -237,6 +268,16 @@ mod tests {
         for none in ["", "ExecStart=\n", "ExecStart=a\nExecStart=b\n"] {
             assert_eq!(command(none, ours), None, "{none:?}");
         }
+    }
+
+    #[test]
+    fn the_command_that_counts_is_of_the_last_file_with_one() {
+        let later = "# /etc/systemd/system/kubelet.service.d/override.conf\n[Service]\nExecStart=\n";
+        let file = |text: &str| last_command_file(&format!("{KUBEADM}{text}")).unwrap();
+        assert_eq!(file(later), "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf");
+        let with_command = format!("{later}ExecStart=/usr/bin/kubelet\n");
+        assert_eq!(file(&with_command), "/etc/systemd/system/kubelet.service.d/override.conf");
+        assert_eq!(last_command_file(""), None);
     }
 
     #[test]

@@ -40,6 +40,15 @@ pub(crate) fn switch(
     record.kubelet = Some(SwitchRecord { unit: unit.into(), drop_in: drop_in.clone(), restart_due: true });
     record.save(root)?;
     root.write(&drop_in, &text)?;
+    host.run("systemctl", &["daemon-reload"])?;
+    if let Some(file) = kubelet.overridden_by(host)? {
+        // The kubelet runs on as it was started.
+        root.remove(&drop_in)?;
+        host.run("systemctl", &["daemon-reload"])?;
+        record.kubelet = None;
+        record.save(root)?;
+        return Err(KubeletError::Overridden { file });
+    }
     restart(host, unit)?;
     if let Some(said) = fell(host, unit, between)? {
         root.remove(&drop_in)?;

@@ -40,6 +40,21 @@ fn a_kubelet_that_does_not_keep_running_has_its_old_runtime_again() {
 }
 
 #[test]
+fn a_switch_that_another_file_overrides_is_not_made() {
+    let node = Node::new();
+    let file = "/etc/systemd/system/kubelet.service.d/override.conf";
+    *node.systemd.later.borrow_mut() =
+        format!("# {file}\n[Service]\nExecStart=\nExecStart=/usr/bin/kubelet\n");
+    let said = node.install().unwrap_err().to_string();
+    assert!(said.contains(file), "{said}");
+    assert!(!node.path(DROP_IN).exists());
+    assert!(!node.systemd.started.borrow().contains(&"kubelet.service".to_owned()), "it is not restarted");
+    node.systemd.later.borrow_mut().clear();
+    node.install().unwrap();
+    assert!(node.path(DROP_IN).exists());
+}
+
+#[test]
 fn a_configuration_without_another_runtime_keeps_the_kubelet_from_being_switched() {
     let node = Node::new();
     fs::create_dir(node.path("etc/podvisor")).unwrap();

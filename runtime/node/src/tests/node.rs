@@ -65,6 +65,8 @@ pub(super) struct Systemd {
     pub(super) started: RefCell<Vec<String>>,
     /// Whether a kubelet with Podvisor ends at once.
     pub(super) kubelet_falls: Cell<bool>,
+    /// Drop-ins of the kubelet that systemd reads after ours.
+    pub(super) later: RefCell<String>,
     /// The failing line of the node's check.
     pub(super) check_fails: RefCell<Option<String>>,
 }
@@ -198,7 +200,7 @@ impl Host for Systemd {
                 let ours = fs::read_to_string(self.drop_in()).unwrap_or_default();
                 let head = "# /etc/systemd/system/kubelet.service.d/90-podvisor.conf\n";
                 return Ok(if *unit == "kubelet.service" {
-                    format!("{KUBELET}{head}{ours}")
+                    format!("{KUBELET}{head}{ours}{}", self.later.borrow())
                 } else {
                     String::new()
                 });
