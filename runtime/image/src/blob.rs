@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use runtime_fail_points::{Point, pass};
-use sha2::{Digest, Sha256};
 
 use crate::blocking::blocking;
 use crate::counters;
+use crate::digest::{self, Hasher};
 use crate::error::{ContentError, ImageError, is_full};
 use crate::files;
 use crate::manifest::Descriptor;
@@ -46,7 +46,7 @@ pub(crate) struct BlobReader {
     on_disk: u64,
     network: Option<Transfer>,
     pending: Bytes,
-    hash: Sha256,
+    hash: Hasher,
     received: u64,
     failure: Option<ImageError>,
     sources: Sources,
@@ -78,7 +78,7 @@ pub(crate) async fn open(
             .await;
         }
     };
-    let hex = crate::name::digest_hex(&descriptor.digest)
+    let hex = digest::digest_hex(&descriptor.digest)
         .map_err(|wrong| ImageError::content(descriptor.to_string(), wrong))?;
     let (complete, path) = (directory.join(hex), directory.join(format!("{hex}.partial")));
     let paths = (complete.clone(), path.clone());
@@ -156,7 +156,7 @@ impl BlobReader {
             on_disk,
             network,
             pending: Bytes::new(),
-            hash: Sha256::new(),
+            hash: Hasher::like(&descriptor.digest),
             received: 0,
             failure: None,
             sources,
@@ -197,7 +197,7 @@ impl BlobReader {
         }
         ended.map_err(ImageError::disk("reading", &self.path))?;
         let wrong = |wrong| Err(ImageError::content(self.descriptor.to_string(), wrong));
-        let actual = format!("sha256:{}", hex::encode(std::mem::take(&mut self.hash).finalize()));
+        let actual = self.hash.clone().finish();
         if self.received < self.descriptor.size {
             // A complete blob is damaged if it is short. A partial one is just not finished.
             if self.complete.is_none() {

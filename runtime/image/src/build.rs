@@ -7,6 +7,7 @@ use std::path::Path;
 use runtime_erofs::{BLOB_ALIGNMENT, Tree, WriteError, write_metadata};
 use runtime_fail_points::{Point, pass};
 
+use crate::digest::digest_hex;
 use crate::error::{ContentError, ImageError};
 use crate::tree_file::TreeFile;
 
@@ -30,7 +31,7 @@ impl Stack {
 
     /// Writes the image's metadata to a new file at `path`, with padding, and returns the file and the bytes
     /// in use. `blobs` lists the sizes of the data files in bytes, by number.
-    pub(crate) fn write(self, id_hex: &str, blobs: &[u64], path: &Path) -> Result<(File, u64), ImageError> {
+    pub(crate) fn write(self, id: &str, blobs: &[u64], path: &Path) -> Result<(File, u64), ImageError> {
         pass(Point::ImageMake).map_err(ImageError::disk("creating", path))?;
         let file = File::options()
             .read(true)
@@ -40,12 +41,13 @@ impl Stack {
             .map_err(ImageError::disk("creating", path))?;
         // The same image has the same identity everywhere.
         let mut uuid = [0; 16];
-        let digest = hex::decode(id_hex).unwrap_or_default();
+        let hex = digest_hex(id).map_err(|wrong| ImageError::content(format!("image {id}"), wrong))?;
+        let digest = hex::decode(hex).unwrap_or_default();
         for (to, from) in uuid.iter_mut().zip(digest) {
             *to = from;
         }
         let mut out = BufWriter::with_capacity(BUFFER, file);
-        let what = || format!("image sha256:{id_hex}");
+        let what = || format!("image {id}");
         let bytes = write_metadata(&self.tree, uuid, blobs, &mut out).map_err(|error| match error {
             WriteError::Output(source) => ImageError::disk("writing", path)(source),
             WriteError::Extent { .. } => ImageError::content(what(), ContentError::Tree(error.to_string())),

@@ -7,9 +7,9 @@ use runtime_spec::ImageConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu;
+use crate::digest::digest_hex;
 use crate::error::{ContentError, ImageError};
 use crate::json::Json;
-use crate::name::digest_hex;
 use crate::platform::Platform;
 
 /// The declarations of an image's config: how to run the image, and fields only shown to clients.

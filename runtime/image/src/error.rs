@@ -231,8 +231,8 @@ pub enum ContentError {
     /// Not JSON, or JSON with required fields missing.
     #[error("it cannot be parsed: {0}")]
     Json(String),
-    /// A digest of an algorithm other than sha256, or no digest.
-    #[error("\"{0}\" is not a sha256 digest")]
+    /// A digest of an unknown algorithm, or no digest.
+    #[error("\"{0}\" is not a digest of sha256, sha384 or sha512")]
     DigestFormat(String),
     /// A media type of something other than an image.
     #[error("media type \"{0}\" is not supported")]

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! <config_dir>/<registry>/hosts.toml          also <host>_<port>_ for <host>:<port>
-//! <config_dir>/_default/hosts.toml            where a registry has none of its own
+//! <config_dir>/_default/hosts.toml            where a registry has no directory of its own
+//! <config_dir>/<registry>/*.crt               without hosts.toml: Docker's form, see `certificates.rs`
 //!
 //! server = "https://registry-1.docker.io"     the upstream, if it is not the registry's own name; asked last
 //! [host."http://127.0.0.1:5000"]              asked in the order of the file
@@ -18,6 +19,7 @@
 //! Files are read at each pull, so a change needs no restart. Unknown keys are skipped with a warning, as in
 //! containerd: the directories are shared with it, and it may know more keys.
 
+mod certificates;
 mod keys;
 
 use std::collections::HashSet;
@@ -30,6 +32,7 @@ use std::time::Duration;
 use reqwest::header::HeaderMap;
 use url::{Host as UrlHost, Url};
 
+use self::certificates::Certificates;
 use self::keys::{Capability, Keys};
 use crate::error::ImageError;
 
@@ -79,6 +82,11 @@ pub(crate) fn read(config_dir: Option<&Path>, registry: &str) -> Result<Vec<Host
     for directory in config_dir.map(|root| directories(root, registry)).unwrap_or_default() {
         let path = directory.join(FILE);
         match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && directory.is_dir() => {
+                let invalid = |reason| ImageError::HostsFile { path: directory.clone(), reason };
+                let Certificates { roots, identity } = certificates::read(&directory).map_err(invalid)?;
+                return Ok(vec![Host { roots, identity, ..Host::upstream() }]);
+            }
             Ok(text) => {
                 let invalid = |reason| ImageError::HostsFile { path: path.clone(), reason };
                 let mut unknown = Vec::new();
@@ -144,9 +152,11 @@ fn parse(
     };
     let keys = Keys::take(upstream, unknown)?;
     let upstream = Host::new(directory, server, &keys).map_err(|reason| format!("server: {reason}"))?;
-    // A server also listed as a mirror has been asked already.
-    if !found.iter().any(|host| host.address.is_some() && host.address == upstream.address) {
-        found.push(Host { upstream: true, ..upstream });
+    // A server also listed as a mirror has been asked already. It is the registry itself, with the keys given
+    // there.
+    match found.iter_mut().find(|host| host.address.is_some() && host.address == upstream.address) {
+        Some(host) => host.upstream = true,
+        None => found.push(Host { upstream: true, ..upstream }),
     }
     Ok(found)
 }
@@ -194,7 +204,9 @@ impl Host {
     /// Returns true if the host is this registry, whatever the path.
     fn is(&self, registry: &str) -> bool {
         let authority = self.address.as_deref().and_then(|address| address.split('/').next());
-        authority == Some(registry)
+        let default_port = if self.plain == Some(true) { ":80" } else { ":443" };
+        authority
+            .is_some_and(|authority| own_name(authority, default_port) == own_name(registry, default_port))
     }
 
     /// The host's name in errors.
@@ -204,6 +216,20 @@ impl Host {
             _ => registry.to_owned(),
         }
     }
+}
+
+/// Docker Hub's name for each of the names of its registry.
+pub(crate) fn canonical(host: &str) -> &str {
+    match host {
+        "index.docker.io" | "registry-1.docker.io" => "docker.io",
+        other => other,
+    }
+}
+
+/// The one name of a host and port.
+fn own_name(authority: &str, default_port: &str) -> String {
+    let lower = authority.to_ascii_lowercase();
+    canonical(lower.strip_suffix(default_port).unwrap_or(&lower)).to_owned()
 }
 
 /// Parses an address. Without a scheme it is HTTP on loopback, and HTTPS otherwise.

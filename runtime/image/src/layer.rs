@@ -14,10 +14,10 @@ use runtime_erofs::{
     is_supported_xattr,
 };
 use runtime_fail_points::{Point, pass};
-use sha2::{Digest, Sha256};
 
 use crate::archive::{self, Archive, ArchiveError, Kind};
 use crate::compression::decompressed;
+use crate::digest::Hasher;
 use crate::error::{ContentError, ImageError};
 use crate::tree_file::{Sizes, TreeWriter};
 
@@ -102,8 +102,8 @@ pub(crate) fn unpack(
         |error: io::Error| ImageError::content(&expected.what, ContentError::Decompress(error.to_string()));
     let plain = decompressed(source).map_err(broken)?;
     let budget = Arc::clone(budget);
-    let plain =
-        Uncompressed { source: plain, hash: Sha256::new(), count: 0, budget: budget.clone(), wrong: None };
+    let hash = Hasher::like(&expected.diff_id);
+    let plain = Uncompressed { source: plain, hash, count: 0, budget: budget.clone(), wrong: None };
     let (data, tree) =
         (create(&places.data, Point::ImageLayer)?, create(&places.tree, Point::ImageLayerTree)?);
     let mut layer = Layer {
@@ -132,7 +132,7 @@ pub(crate) fn unpack(
         (None, Err(error)) => return Err(broken(error)),
         (None, Ok(_)) => {}
     }
-    let actual = format!("sha256:{}", hex::encode(plain.hash.finalize()));
+    let actual = plain.hash.finish();
     if actual != expected.diff_id {
         let wrong = ContentError::DiffId { expected: expected.diff_id.clone(), actual };
         return Err(ImageError::content(&expected.what, wrong));
@@ -252,7 +252,7 @@ fn kept_xattrs(xattrs: BTreeMap<Vec<u8>, Vec<u8>>, path: &[u8]) -> BTreeMap<Vec<
 /// The uncompressed stream, counted and hashed while reading.
 struct Uncompressed<'a> {
     source: Box<dyn Read + 'a>,
-    hash: Sha256,
+    hash: Hasher,
     count: u64,
     budget: Arc<Budget>,
     wrong: Option<ContentError>,

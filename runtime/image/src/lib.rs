@@ -2,7 +2,7 @@
 //! contents.
 //!
 //! ```text
-//! registry ──► blobs/sha256/<digest>      compressed, while a pull needs them; resumable while `.partial`
+//! registry ──► blobs/sha256/<digits>      compressed, while a pull needs them; resumable while `.partial`
 //!      └─────► tmp/<pull>/                each layer, while it streams in
 //!                ├──► layers/<diff id>.data      contents of the layer's files, each at a multiple of 4 KiB
 //!                ├──► layers/<diff id>.tree      all else of the layer
@@ -46,6 +46,7 @@ mod compression;
 mod config;
 mod counters;
 mod cpu;
+mod digest;
 mod endpoint;
 mod error;
 mod fetch;
@@ -87,7 +88,7 @@ pub use error::{ContentError, ImageError, ImageErrorKind};
 pub use images::{Image, Images, Usage};
 pub use leftovers::{Leftovers, leftovers};
 pub use limits::Limits;
-pub use name::repository;
+pub use name::{repository, whole_name};
 pub use opened::{ImagePart, OpenImage};
 pub use pinned::Pinned;
 pub use progress::{LayerState, LayerView, PullState, PullView};

@@ -4,10 +4,10 @@
 use std::fmt;
 
 use crate::cpu;
+use crate::digest::digest_hex;
 use crate::error::{ContentError, ImageError};
 use crate::json::{Fields, Json};
 use crate::limits::Limits;
-use crate::name::digest_hex;
 use crate::platform::Platform;
 
 const INDEXES: [&str; 2] =

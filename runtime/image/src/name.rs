@@ -10,18 +10,19 @@
 
 use oci_client::Reference;
 
-use crate::error::{ContentError, ImageError};
+use crate::digest::{self, Algorithm, digest_hex};
+use crate::error::ImageError;
 use parts::Parts;
 
 mod parts;
 #[cfg(test)]
 mod tests;
 
-/// Hexadecimal digits of a sha256.
-const DIGITS: usize = 64;
-
 /// Fewest digits of a shortened image id: `crictl images` shows 13.
 const SHORTEST_ID: usize = 12;
+
+/// Most digits of an image id: those of sha512.
+const LONGEST_ID: usize = 128;
 
 /// Most letters of an invalid name shown in an error.
 const SHOWN_MAX: usize = 512;
@@ -76,7 +77,7 @@ impl Name {
 
 /// Converts a name to normal form. The error names the wrong part.
 fn reference(name: &str) -> Result<Reference, String> {
-    if digest_hex(&format!("sha256:{name}")).is_ok() {
+    if digest::of_hex(name).is_some() {
         return Err("it is the id of an image, and no name to pull".to_owned());
     }
     let Parts { registry, repository, tag, digest } = parts::split(name)?;
@@ -86,7 +87,9 @@ fn reference(name: &str) -> Result<Reference, String> {
         Some(digest) if digest_hex(digest).is_ok() => {
             Ok(Reference::with_digest(registry, repository, digest.to_owned()))
         }
-        Some(digest) => Err(format!("its digest {digest:?} is not sha256 with 64 digits in lower case")),
+        Some(digest) => Err(format!(
+            "its digest {digest:?} is not sha256 with 64 digits in lower case, sha384 with 96 or sha512 with 128"
+        )),
         None => Ok(Reference::with_tag(registry, repository, tag.unwrap_or("latest").to_owned())),
     }
 }
@@ -100,22 +103,36 @@ pub fn repository(reference: &str) -> Result<String, ImageError> {
     Name::parse(reference).map(|name| name.repository())
 }
 
-/// Returns the digits of a `sha256:` digest in lower case. They are also a safe file name.
-pub(crate) fn digest_hex(digest: &str) -> Result<&str, ContentError> {
-    digest
-        .strip_prefix("sha256:")
-        .filter(|hex| {
-            hex.len() == DIGITS && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        })
-        .ok_or_else(|| ContentError::DigestFormat(digest.chars().take(128).collect()))
+/// Returns the full name of a reference, with its tag or digest: `docker.io/library/busybox:latest`.
+///
+/// # Errors
+/// [`ImageError::Name`].
+pub fn whole_name(reference: &str) -> Result<String, ImageError> {
+    Name::parse(reference).map(|name| name.whole())
 }
 
-/// Returns the digits of an image id, whole or shortened, if `name` could be one.
-pub(crate) fn id_prefix(name: &str) -> Option<&str> {
-    let (hex, shortest) = match name.strip_prefix("sha256:") {
-        Some(hex) => (hex, 1),
-        None => (name, SHORTEST_ID),
+/// An image id, whole or shortened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IdPrefix<'a> {
+    algorithm: Option<Algorithm>,
+    hex: &'a str,
+}
+
+impl IdPrefix<'_> {
+    /// Returns true if the image with this id may be meant.
+    pub(crate) fn is_of(&self, id: &str) -> bool {
+        digest::split(id).is_some_and(|(algorithm, hex)| {
+            self.algorithm.is_none_or(|wanted| wanted == algorithm) && hex.starts_with(self.hex)
+        })
+    }
+}
+
+/// Returns the image id in `name`, if it could be one.
+pub(crate) fn id_prefix(name: &str) -> Option<IdPrefix<'_>> {
+    let (algorithm, hex, shortest) = match digest::split(name) {
+        Some((algorithm, hex)) => (Some(algorithm), hex, 1),
+        None => (None, name, SHORTEST_ID),
     };
-    let hexadecimal = hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    (hexadecimal && (shortest..=DIGITS).contains(&hex.len())).then_some(hex)
+    let is_long_enough = (shortest..=LONGEST_ID).contains(&hex.len());
+    (is_long_enough && digest::is_hex(hex)).then_some(IdPrefix { algorithm, hex })
 }

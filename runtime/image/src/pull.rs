@@ -29,7 +29,7 @@ use crate::files;
 use crate::layer::{Budget, ExpectedLayer, Places};
 use crate::limits::Limits;
 use crate::manifest::{self, Choice, Chosen, Descriptor, Document, Manifest};
-use crate::name::{Name, digest_hex};
+use crate::name::Name;
 use crate::progress::{Progress, PullState};
 use crate::registry::{Credentials, Registry, RegistryConfig};
 use crate::room;
@@ -270,11 +270,10 @@ impl Pull {
         let (store, id, path) = (Arc::clone(&self.store), record.id.clone(), work.join("image"));
         let distinct = record.layers.clone();
         let writing = blocking_on_layer("writing an image", move || {
-            let hex = digest_hex(&id).map_err(|wrong| ImageError::content(format!("image {id}"), wrong))?;
             let found: Option<Vec<_>> = distinct.iter().map(|diff_id| store.layer(diff_id)).collect();
             let found = found.ok_or(ImageError::Interrupted("writing an image"))?;
             let blobs: Vec<u64> = found.iter().map(|layer| layer.content_bytes).collect();
-            let (file, bytes) = stack.write(hex, &blobs, &path)?;
+            let (file, bytes) = stack.write(&id, &blobs, &path)?;
             let to = store.image_path(&id).ok_or(ImageError::Interrupted("writing an image"))?;
             let verity = files::publish_sealed(Point::ImageRename, file, &path, &to)?;
             let layers = found.iter().map(|layer| layer.content_bytes.saturating_add(layer.tree_bytes));

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
 use tracing::debug;
 
 use crate::access::Auth;
 use crate::client::is_loopback;
+use crate::digest::Hasher;
 use crate::endpoint::{BlobStream, Endpoint};
 use crate::error::{ContentError, ImageError, chain};
 use crate::hosts;
@@ -125,7 +125,9 @@ impl Registry {
         let shown = what.as_str();
         let question = |endpoint, _| async move {
             let bytes = Endpoint::manifest(endpoint, digest).await?;
-            let actual = format!("sha256:{}", hex::encode(Sha256::digest(&bytes)));
+            let mut hash = Hasher::like(expected.unwrap_or_default());
+            hash.update(&bytes);
+            let actual = hash.finish();
             match expected {
                 Some(expected) if expected != actual => {
                     let wrong = ContentError::Digest { expected: expected.to_owned(), actual };

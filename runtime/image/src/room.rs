@@ -4,10 +4,10 @@
 use std::collections::HashSet;
 use std::fs;
 
+use crate::digest::digest_hex;
 use crate::error::ImageError;
 use crate::free;
 use crate::manifest::Descriptor;
-use crate::name::digest_hex;
 use crate::store::Store;
 
 /// A layer, and its diff id.

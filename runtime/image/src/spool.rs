@@ -15,18 +15,17 @@ use std::sync::Arc;
 
 use bytes::{Buf, Bytes};
 use runtime_fail_points::{Point, pass};
-use sha2::{Digest, Sha256};
 use tempfile::TempDir;
 use tokio::sync::mpsc;
 
 use crate::archive::{Archive, ArchiveError, Kind};
 use crate::blocking::{DroppedAside, blocking};
 use crate::compression::decompressed;
+use crate::digest::{self, Algorithm, Hasher};
 use crate::error::{ContentError, ImageError};
 use crate::free;
 use crate::limits::Limits;
 use crate::manifest::Descriptor;
-use crate::name::digest_hex;
 use crate::progress::Progress;
 
 /// Most entries of an archive: a hundred images of a hundred layers, with three files per layer as in old
@@ -49,8 +48,8 @@ const BUFFER: usize = 256 * 1024;
 /// The archive's name in errors.
 const WHAT: &str = "the archive";
 
-/// Folder of blobs in an OCI image layout (image-spec, `image-layout.md`).
-const BLOBS: &[u8] = b"blobs/sha256/";
+/// Folder of blobs in an OCI image layout, with a folder for each algorithm (image-spec, `image-layout.md`).
+const BLOBS: &[u8] = b"blobs/";
 
 /// A file of the archive.
 #[derive(Debug, Clone)]
@@ -166,7 +165,9 @@ impl Spool {
         let to = directory.join(number.to_string());
         pass(Point::ImageBlobOpen).map_err(ImageError::disk("creating", &to))?;
         let file = File::create(&to).map_err(ImageError::disk("creating", &to))?;
-        let mut hashed = BufWriter::with_capacity(BUFFER, Hashed { file, hash: Sha256::new() });
+        let named = named_digest(path);
+        let hash = named.as_deref().map_or_else(|| Hasher::new(Algorithm::Sha256), Hasher::like);
+        let mut hashed = BufWriter::with_capacity(BUFFER, Hashed { file, hash });
         let copied = pass(Point::ImageBlobWrite)
             .and_then(|()| io::copy(&mut archive.content(), &mut hashed))
             .and_then(|size| hashed.flush().map(|()| size));
@@ -174,10 +175,8 @@ impl Spool {
             true => broken(archive.broken(error.to_string())),
             false => ImageError::disk("writing", &to)(error),
         })?;
-        let digest = format!("sha256:{}", hex::encode(std::mem::take(&mut hashed.get_mut().hash).finalize()));
-        let named = path.strip_prefix(BLOBS).and_then(|hex| std::str::from_utf8(hex).ok());
-        let named = named.map(|hex| format!("sha256:{hex}"));
-        match named.filter(|named| digest_hex(named).is_ok()) {
+        let digest = hashed.get_ref().hash.clone().finish();
+        match named {
             Some(expected) if expected != digest => {
                 let wrong = ContentError::Digest { expected: expected.clone(), actual: digest };
                 Err(ImageError::content(format!("{WHAT}'s blob {expected}"), wrong))
@@ -254,6 +253,13 @@ impl Spool {
     }
 }
 
+/// Returns the digest in the path of a layout's blob.
+fn named_digest(path: &[u8]) -> Option<String> {
+    let name = std::str::from_utf8(path.strip_prefix(BLOBS)?).ok()?;
+    let digest = name.replacen('/', ":", 1);
+    digest::parse(&digest).is_ok().then_some(digest)
+}
+
 /// Returns the path from the archive's root, without dots. `None` if it is absolute or leads above the root.
 fn normal(from: &[u8], path: &[u8]) -> Option<Vec<u8>> {
     if path.starts_with(b"/") {
@@ -322,7 +328,7 @@ impl Read for Input<'_> {
 /// A file hashing its bytes while they are written.
 struct Hashed {
     file: File,
-    hash: Sha256,
+    hash: Hasher,
 }
 
 impl Write for Hashed {
@@ -340,6 +346,15 @@ impl Write for Hashed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_blob_of_a_layout_is_named_by_its_digest() {
+        let hex = "0f".repeat(64);
+        assert_eq!(named_digest(format!("blobs/sha512/{hex}").as_bytes()), Some(format!("sha512:{hex}")));
+        for other in [format!("blobs/sha256/{hex}"), format!("sha512/{hex}"), format!("blobs/{hex}")] {
+            assert_eq!(named_digest(other.as_bytes()), None, "{other}");
+        }
+    }
 
     #[test]
     fn paths_are_taken_from_the_root_and_none_leads_above_it() {

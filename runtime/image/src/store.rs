@@ -25,10 +25,11 @@ use runtime_fail_points::{Point, pass};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::blob;
+use crate::digest::{self, digest_hex};
 use crate::error::ImageError;
 use crate::files;
 use crate::locks::Locks;
-use crate::name::{Name, digest_hex, id_prefix};
+use crate::name::{Name, id_prefix};
 
 mod index;
 mod layers;
@@ -229,7 +230,9 @@ impl Store {
     /// Removes blobs if no pull needs them and they were not written for `age`.
     fn sweep(&self, age: Duration) -> Result<(), ImageError> {
         let pinned: BTreeSet<String> = self.state().pins.keys().cloned().collect();
-        blob::sweep(&self.blobs(), age, |hex| pinned.contains(&format!("sha256:{hex}")))
+        blob::sweep(&self.blobs(), age, |hex| {
+            digest::of_hex(hex).is_some_and(|digest| pinned.contains(&digest))
+        })
     }
 
     pub(crate) fn pin(self: &Arc<Self>, digests: Vec<String>) -> Pins {
@@ -267,8 +270,7 @@ impl Store {
         let records = &state.index.records;
         let listed = |record| Listed::new(&state.index, record);
         if let Some(prefix) = id_prefix(name) {
-            let mut matching =
-                records.values().filter(|record| record.id["sha256:".len()..].starts_with(prefix));
+            let mut matching = records.values().filter(|record| prefix.is_of(&record.id));
             if let (Some(record), None) = (matching.next(), matching.next()) {
                 return Some(listed(record));
             }

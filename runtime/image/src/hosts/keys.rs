@@ -112,20 +112,15 @@ impl Keys {
                 return Err(format!("`client` has {} certificates, and one can be shown", several.len()));
             }
         };
-        let both = match client {
-            Client::File(file) => pem("client", &directory.join(file))?,
+        match client {
+            Client::File(file) => identity(&directory.join(file), None).map(Some),
             Client::Pair([file, none]) if none.as_os_str().is_empty() => {
-                pem("client", &directory.join(file))?
+                identity(&directory.join(file), None).map(Some)
             }
             Client::Pair([certificate, key]) => {
-                let mut both = pem("client", &directory.join(certificate))?;
-                both.push(b'\n');
-                both.extend(read("client", &directory.join(key))?);
-                both
+                identity(&directory.join(certificate), Some(&directory.join(key))).map(Some)
             }
-        };
-        Identity::from_pem(&both).map_err(|error| format!("`client`: {}", chain(&error)))?;
-        Ok(Some(both))
+        }
     }
 
     /// The headers of every request.
@@ -158,8 +153,19 @@ fn read(key: &str, path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|error| format!("`{key}` {}: {error}", path.display()))
 }
 
+/// Reads a client's certificate and its key, which may be in the same file.
+pub(super) fn identity(certificate: &Path, key: Option<&Path>) -> Result<Vec<u8>, String> {
+    let mut both = pem("client", certificate)?;
+    if let Some(key) = key {
+        both.push(b'\n');
+        both.extend(read("client", key)?);
+    }
+    Identity::from_pem(&both).map_err(|error| format!("`client`: {}", chain(&error)))?;
+    Ok(both)
+}
+
 /// Reads a file with certificates.
-fn pem(key: &str, path: &Path) -> Result<Vec<u8>, String> {
+pub(super) fn pem(key: &str, path: &Path) -> Result<Vec<u8>, String> {
     let pem = read(key, path)?;
     let marker = b"-----BEGIN CERTIFICATE-----";
     if !pem.windows(marker.len()).any(|window| window == marker) {

@@ -49,7 +49,55 @@ fn a_mirror_that_is_the_registry_gets_its_credentials_and_a_server_is_not_asked_
     )
     .unwrap();
     let seen: Vec<_> = hosts.iter().map(|host| (host.address.as_deref().unwrap(), host.upstream)).collect();
-    assert_eq!(seen, [("m.example", false), ("registry.k8s.io/cache", true)]);
+    assert_eq!(seen, [("m.example", true), ("registry.k8s.io/cache", true)]);
+}
+
+#[test]
+fn a_registry_has_its_credentials_by_each_of_its_names() {
+    let of = |registry: &str, host: &str| {
+        let text = format!("server = \"https://other.example\"\n[host.\"{host}\"]\n");
+        parse(Path::new("/nowhere"), registry, &text, &mut Vec::new()).unwrap()[0].upstream
+    };
+    for (registry, host) in [
+        ("docker.io", "https://registry-1.docker.io"),
+        ("docker.io", "https://index.docker.io/v2"),
+        ("lab.example", "https://LAB.example:443"),
+        ("lab.example:80", "http://lab.example"),
+        ("lab.example:5000", "http://lab.example:5000"),
+    ] {
+        assert!(of(registry, host), "{registry} is {host}");
+    }
+    for (registry, host) in [
+        ("docker.io", "https://mirror.docker.io"),
+        ("docker.io", "https://registry-1.docker.io.example"),
+        ("lab.example", "https://lab.example:8443"),
+        ("lab.example", "https://lab.example:80"),
+        ("quay.io", "https://registry-1.docker.io"),
+    ] {
+        assert!(!of(registry, host), "{registry} is not {host}");
+    }
+}
+
+#[test]
+fn a_directory_with_certificates_alone_is_in_dockers_form() {
+    let root = tempfile::tempdir().unwrap();
+    let write = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write("_default/hosts.toml", "[host.\"http://any\"]\n");
+    write("lab.example/ca.crt", "-----BEGIN CERTIFICATE-----\n");
+    write("lab.example/notes.txt", "none");
+    let hosts = read(Some(root.path()), "lab.example").unwrap();
+    assert_eq!((hosts.len(), hosts[0].address.as_deref(), hosts[0].roots.len()), (1, None, 1));
+    assert!(hosts[0].upstream, "the default's mirrors are not asked");
+    write("lab.example/client.cert", "-----BEGIN CERTIFICATE-----\n");
+    let refused = read(Some(root.path()), "lab.example").unwrap_err().to_string();
+    assert!(refused.contains("client.key"), "{refused}");
+    write("lab.example/other.cert", "");
+    let refused = read(Some(root.path()), "lab.example").unwrap_err().to_string();
+    assert!(refused.contains("2 client certificates"), "{refused}");
 }
 
 #[test]

@@ -4,9 +4,9 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::found::Found;
+use crate::digest;
 use crate::error::{ContentError, ImageError};
 use crate::json::Json;
 use crate::name::Name;
@@ -51,7 +51,7 @@ fn found(spool: &Spool, image: &Listed) -> Result<Found, ImageError> {
     let layers: Result<Vec<_>, _> = image.layers.iter().map(|path| descriptor(LAYER, path)).collect();
     let manifest =
         json!({ "schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers? }).to_string();
-    let digest = format!("sha256:{}", hex::encode(Sha256::digest(&manifest)));
+    let digest = digest::sha256(&manifest);
     let names: Result<Vec<_>, _> = image.repo_tags.iter().map(|tag| Name::of_tag(tag)).collect();
     Ok(Found { names: names?, document: Bytes::from(manifest), digest, is_original: false })
 }

@@ -4,11 +4,11 @@
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use super::found::Found;
+use crate::digest::{self, digest_hex};
 use crate::error::{ContentError, ImageError};
-use crate::name::{Name, digest_hex};
+use crate::name::Name;
 use crate::spool::Spool;
 
 /// The supported version of layouts (`imageLayoutVersion`), up to its second part.
@@ -110,7 +110,7 @@ async fn original(spool: &Spool, descriptor: &Value, names: Vec<Name>) -> Result
 /// Builds the image of several descriptors, with a new index of them.
 fn joined(descriptors: &[Value], names: Vec<Name>) -> Found {
     let index = json!({ "schemaVersion": 2, "mediaType": INDEX, "manifests": descriptors }).to_string();
-    let digest = format!("sha256:{}", hex::encode(Sha256::digest(&index)));
+    let digest = digest::sha256(&index);
     Found { names, document: Bytes::from(index), digest, is_original: false }
 }
 

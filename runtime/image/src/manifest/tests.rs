@@ -94,7 +94,7 @@ fn what_is_not_an_image_is_refused_by_name() {
         (r#"{"schemaVersion":2,"mediaType":"text/html"}"#, "media type \"text/html\""),
         (r#"{"schemaVersion":2,"mediaType":7}"#, "mediaType: a number where a text is wanted"),
         (r#"{"schemaVersion":2}"#, "it has neither config nor manifests"),
-        (r#"{"config":{}}"#, "\"\" is not a sha256 digest"),
+        (r#"{"config":{}}"#, "\"\" is not a digest of sha256, sha384 or sha512"),
         (&both(""), "config: an index has none"),
         (&both(&typed), "manifests: a manifest has none"),
         (&manifest("application/x-iso", 1), &layer),
@@ -105,7 +105,7 @@ fn what_is_not_an_image_is_refused_by_name() {
         (&manifest(LAYERS[0], -1), "layer 1: it has the negative size -1"),
         (&manifest(LAYERS[0], i64::MAX), "more than the limit"),
         (&good.replace("\"size\":1", "\"size\":1.5"), "layer 1: size: 1.5 where a whole number"),
-        (&good.replace(DIGEST, "sha256:/etc"), "not a sha256 digest"),
+        (&good.replace(DIGEST, "sha256:/etc"), "\"sha256:/etc\" is not a digest"),
         (
             &good.replace(CONFIGS[0], "application/wasm"),
             "an artifact and not an image to run: its config has the media type \"application/wasm\"",

@@ -10,10 +10,10 @@ use runtime_erofs::BLOB_ALIGNMENT;
 use runtime_fail_points::Point;
 
 use super::{LayerRecord, State, Store};
+use crate::digest::digest_hex;
 use crate::error::ImageError;
 use crate::files;
 use crate::layer::{Places, Unpacked};
-use crate::name::digest_hex;
 use crate::verity::{self, VerityDigest};
 
 /// Bytes compared at a time.

@@ -5,6 +5,7 @@
 
 mod access;
 mod archives;
+mod digests;
 mod endless;
 mod greedy;
 mod hostile;

@@ -48,7 +48,7 @@ fn row(image: &v1::Image, name: String, digests: bool) -> Vec<String> {
 /// The first letters of an image's id, without the algorithm. All commands accept them in place of the whole
 /// id.
 pub(super) fn short_id(id: &str) -> &str {
-    units::short(id.strip_prefix("sha256:").unwrap_or(id))
+    units::short(id.split_once(':').map_or(id, |(_, hex)| hex))
 }
 
 /// The digests of the image in the registry of this name.
