@@ -7,6 +7,7 @@ use anyhow::Context;
 use proto_cri::v1;
 
 use crate::client::{self, Client};
+use crate::complete;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::resolve;
@@ -24,6 +25,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     trust: Trust,
     /// A container's id, or its beginning, or its name, or that of a pod with one container.
+    #[arg(add = complete::containers())]
     container: String,
 }
 

@@ -1,12 +1,15 @@
-//! `podvisor completions`: prints a script for a shell to complete this program's commands and options. The
-//! script is made from the definitions of the argument parser. It reads nothing from the node.
+//! `podvisor completions`: prints a script for a shell to complete this program's commands, options and
+//! names. The script calls this program for each completion (`complete.rs`). Printing it reads nothing from
+//! the node.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use clap::Command;
 use clap_complete::Shell;
+use clap_complete::env::Shells;
+
+use crate::complete;
+use crate::show::out;
 
 /// Arguments of `podvisor completions`.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -15,34 +18,31 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-/// Prints the script for the program defined by `command`.
-pub(crate) fn print(args: Args, command: Command) -> anyhow::Result<ExitCode> {
-    std::io::stdout().write_all(&script(args.shell, command)).context("printing the completions")?;
+/// Prints the script.
+pub(crate) fn print(args: Args) -> anyhow::Result<ExitCode> {
+    out::print(&script(args.shell)?)?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn script(shell: Shell, mut command: Command) -> Vec<u8> {
+fn script(shell: Shell) -> anyhow::Result<String> {
+    let shells = Shells::builtins();
+    let shell = shells.completer(&shell.to_string()).context("no script is known for this shell")?;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, "podvisor", &mut script);
-    script
+    shell.write_registration(complete::VARIABLE, "podvisor", "podvisor", "podvisor", &mut script)?;
+    Ok(String::from_utf8(script)?)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::{CommandFactory, ValueEnum};
+    use clap::ValueEnum;
 
     use super::*;
-    use crate::Cli;
 
     #[test]
-    fn every_shell_completes_every_command_that_is_shown() {
+    fn every_shells_script_asks_this_program() {
         for shell in Shell::value_variants() {
-            let script = String::from_utf8(script(*shell, Cli::command())).unwrap();
-            let command = Cli::command();
-            for shown in command.get_subcommands().filter(|command| !command.is_hide_set()) {
-                assert!(script.contains(shown.get_name()), "{shell}: {}", shown.get_name());
-            }
-            assert!(script.contains("streaming-ca"), "{shell}: options are completed, too");
+            let script = script(*shell).unwrap();
+            assert!(script.contains(complete::VARIABLE) && script.contains("podvisor"), "{shell}: {script}");
         }
     }
 }

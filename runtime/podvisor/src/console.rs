@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use proto_vmm::{console_of, cut_line, printable};
 use runtime_pod::PodLogs;
 
+use crate::complete;
 use crate::config::Config;
 use crate::run::place;
 
@@ -23,6 +24,7 @@ pub(crate) struct Args {
     follow: bool,
     /// The pod's id, or its beginning, or its name, or NAMESPACE/NAME. Of a removed pod, the kept part is
     /// printed.
+    #[arg(add = complete::pods())]
     pod: String,
 }
 

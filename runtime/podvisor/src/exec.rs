@@ -6,6 +6,7 @@ use anyhow::Context;
 use proto_cri::v1;
 
 use crate::client;
+use crate::complete;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::resolve;
@@ -23,6 +24,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     trust: Trust,
     /// A container's id, or its beginning, or its name, or that of a pod with one container.
+    #[arg(add = complete::containers())]
     container: String,
     /// Command and arguments.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]

@@ -8,6 +8,7 @@ mod attach;
 mod bench;
 mod check;
 mod client;
+mod complete;
 mod completions;
 mod config;
 mod console;
@@ -30,6 +31,7 @@ mod logging;
 mod logs;
 mod man;
 mod node;
+mod one_by_one;
 mod port_forward;
 mod ps;
 mod resolve;
@@ -75,7 +77,7 @@ enum Command {
     Run(Box<run::Args>),
     /// List the node's pods with their containers.
     Ps(ps::Args),
-    /// Stop pods, and keep their records and logs.
+    /// Stop pods or containers, and keep their records and logs.
     Stop(stop::Args),
     /// Wait for the ends of containers, and print their exit codes.
     Wait(wait::Args),
@@ -122,7 +124,7 @@ enum Command {
     /// Print the configuration in force with the origin of each value, an example, or the reference of all
     /// keys.
     Config(config::command::Args),
-    /// Print a script for a shell to complete this program's commands and options.
+    /// Print a script for a shell to complete this program's commands, options, and names of pods and images.
     Completions(completions::Args),
     /// Write the manual pages.
     #[command(hide = true)]
@@ -145,6 +147,7 @@ pub fn run_command() -> ExitCode {
     {
         return runtime_connector::run(&user);
     }
+    complete::answer_a_shell(Cli::command);
     let cli = Cli::try_parse().unwrap_or_else(|error| {
         let Some(reason) = run::missing_flag(&error) else { error.exit() };
         eprintln!("podvisor: {reason}");
@@ -192,7 +195,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Runtimeclass(args) => runtimeclass::runtimeclass(&config()?, file, &args),
         Command::Config(args) => client::block_on(config::command::print(file, args)),
         // Run while a package is built: the configuration there, if any, is for another build.
-        Command::Completions(args) => completions::print(args, Cli::command()),
+        Command::Completions(args) => completions::print(args),
         Command::Man(args) => man::write(&args, Cli::command()),
         Command::Schema => {
             println!("{}", runtime_pod::SCHEMA_VERSION);

@@ -6,6 +6,7 @@ use proto_cri::v1;
 use serde::{Serialize, Serializer};
 
 use crate::daemon::{Daemon, DaemonError, NodeStatus};
+use crate::one_by_one::Subject;
 use crate::show::units;
 
 /// Labels with the owner of a container, set by the kubelet (kubelet `pkg/types/labels.go`).
@@ -108,6 +109,20 @@ impl Pod {
             Runtime::Unknown => "?",
         };
         if self.handler.is_empty() { runtime.to_owned() } else { format!("{runtime}/{}", self.handler) }
+    }
+}
+
+impl Subject for &Pod {
+    fn kind(&self) -> &'static str {
+        "pod"
+    }
+
+    fn id(&self) -> &str {
+        &self.id
+    }
+
+    fn path(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
     }
 }
 

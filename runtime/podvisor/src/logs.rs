@@ -7,6 +7,7 @@ use anyhow::{Context, bail};
 use proto_cri::v1;
 
 use crate::client;
+use crate::complete;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::log_follower::LogFollower;
@@ -22,6 +23,7 @@ pub(crate) struct Args {
     #[arg(short, long)]
     follow: bool,
     /// A container's id, or its beginning, or its name, or that of a pod with one container.
+    #[arg(add = complete::pods_and_containers())]
     container: String,
 }
 

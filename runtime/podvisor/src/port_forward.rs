@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::client::{self, Client};
+use crate::complete;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::resolve;
@@ -34,6 +35,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     trust: Trust,
     /// A pod's id, or its beginning, or its name.
+    #[arg(add = complete::pods())]
     pod: String,
     /// Local port and the pod's; one number is both, a local 0 any free one.
     #[arg(value_name = "[LOCAL:]PORT", required = true, value_parser = parse_ports)]

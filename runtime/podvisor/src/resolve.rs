@@ -59,7 +59,7 @@ fn container_of(pods: &[Pod], sought: &str) -> anyhow::Result<String> {
 ///
 /// # Errors
 /// The argument means no pod, or several.
-pub(crate) fn pod_among<'a>(pods: &'a [Pod], sought: &str) -> anyhow::Result<&'a Pod> {
+fn pod_among<'a>(pods: &'a [Pod], sought: &str) -> anyhow::Result<&'a Pod> {
     let all = candidates(pods);
     let found = find(&all, sought)?;
     let has = |pod: &&Pod| pod.id == found.id || pod.containers.iter().any(|one| one.id == found.id);

@@ -5,12 +5,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::complete;
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
-use crate::exit;
 use crate::listing::{self, Pod, Runtime};
+use crate::one_by_one::{self, Subject as _};
 use crate::run::{NAMESPACE, logs};
-use crate::show::{escape, out, units};
+use crate::show::escape;
 use crate::sought::{Kind, SoughtError, candidates, find};
 
 /// Names of running pods in a refusal.
@@ -26,7 +27,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "sought")]
     all_vms: bool,
     /// A pod's id, or its beginning, or its name, or NAMESPACE/POD.
-    #[arg(required_unless_present = "all_vms", value_name = "ID|NAME")]
+    #[arg(required_unless_present = "all_vms", value_name = "ID|NAME", add = complete::pods())]
     sought: Vec<String>,
 }
 
@@ -47,25 +48,14 @@ enum ChoiceError {
 pub(crate) async fn remove(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let daemon = Daemon::dial(config).await?;
     let (pods, _) = listing::ask(&daemon).await?;
-    let mut code = ExitCode::SUCCESS;
-    for pod in choose(&pods, &args)? {
-        match remove_one(&daemon, config, pod).await {
-            Ok(()) => out::print(&line(pod))?,
-            // The next call would not be answered either.
-            Err(late @ DaemonError::Late { .. }) => return Err(late.into()),
-            Err(error) => {
-                eprintln!("podvisor: {}", escape::line(&format!("pod {}: {error}", name(pod))));
-                code = ExitCode::from(exit::PODVISOR_FAILED);
-            }
-        }
-    }
-    Ok(code)
+    let chosen = choose(&pods, &args)?;
+    one_by_one::each(chosen, "removed", async |pod: &&Pod| remove_one(&daemon, config, pod).await).await
 }
 
 /// Returns the pods to remove: all of them, or an error.
 fn choose<'a>(pods: &'a [Pod], args: &Args) -> Result<Vec<&'a Pod>, ChoiceError> {
     let chosen = if args.all_vms { in_vms(pods)? } else { named(pods, &args.sought)? };
-    let running: Vec<String> = chosen.iter().filter(|pod| pod.ready).map(|pod| name(pod)).collect();
+    let running: Vec<String> = chosen.iter().filter(|pod| pod.ready).map(|pod| pod.path()).collect();
     if running.is_empty() || args.force {
         return Ok(chosen);
     }
@@ -118,14 +108,6 @@ async fn logs_of(daemon: &Daemon, pod: &Pod) -> Vec<PathBuf> {
     files
 }
 
-fn name(pod: &Pod) -> String {
-    format!("{}/{}", pod.namespace, pod.name)
-}
-
-fn line(pod: &Pod) -> String {
-    escape::line(&format!("removed {}: {}", units::short(&pod.id), name(pod))).into_owned() + "\n"
-}
-
 #[cfg(test)]
 mod tests {
     use proto_cri::v1::ContainerState::ContainerRunning;
@@ -173,10 +155,5 @@ mod tests {
         let refused = chosen(false, true, &["app"]).unwrap_err();
         assert_eq!(refused, "app is a container, and only whole pods are removed");
         assert!(chosen(false, true, &["ended", "other"]).unwrap_err().contains("\"other\""));
-    }
-
-    #[test]
-    fn a_removal_names_its_pod() {
-        assert_eq!(line(&pods()[2]), "removed p1: shop/web\n");
     }
 }

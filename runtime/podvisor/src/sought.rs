@@ -33,7 +33,7 @@ pub(crate) struct Candidate {
     pub(crate) kind: Kind,
     pub(crate) id: String,
     /// NAMESPACE/POD, or NAMESPACE/POD/CONTAINER.
-    path: String,
+    pub(crate) path: String,
     /// The pod's or the container's own name.
     name: String,
     lives: bool,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use proto_cri::v1::ContainerState;
 
+use crate::complete;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::resolve;
@@ -18,7 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// A container's id, or its beginning, or its name, or that of a pod with one container.
-    #[arg(required = true, value_name = "ID|NAME")]
+    #[arg(required = true, value_name = "ID|NAME", add = complete::pods_and_containers())]
     containers: Vec<String>,
 }
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use proto_cri::v1;
 
+use crate::complete;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::show::entries::{Entries, info};
@@ -16,7 +17,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     form: FormArg,
     /// An image's name with a tag or a digest, or its id, or the first 12 or more letters of its id.
-    #[arg(required = true, value_name = "NAME|ID")]
+    #[arg(required = true, value_name = "NAME|ID", add = complete::images())]
     names: Vec<String>,
 }
 

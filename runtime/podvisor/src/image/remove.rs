@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use proto_cri::v1;
 
 use super::rows::short_id;
+use crate::complete;
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
 use crate::exit;
@@ -16,7 +17,7 @@ use crate::show::{escape, out};
 pub(crate) struct Args {
     /// An image's name with a tag or a digest, or its id, or the first 12 or more letters of its id. An image
     /// is removed with all its names.
-    #[arg(required = true, value_name = "NAME|ID")]
+    #[arg(required = true, value_name = "NAME|ID", add = complete::images())]
     names: Vec<String>,
 }
 

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use proto_cri::v1;
 
+use crate::complete;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::listing::{self, Pod};
@@ -23,7 +24,7 @@ pub(crate) struct Args {
     /// A pod's or a container's id, or its beginning, or its name, or NAMESPACE/POD, or
     /// NAMESPACE/POD/CONTAINER. For equal names, pods come before containers, and live ones before ended
     /// ones.
-    #[arg(required = true, value_name = "ID|NAME")]
+    #[arg(required = true, value_name = "ID|NAME", add = complete::pods_and_containers())]
     sought: Vec<String>,
 }
 

@@ -8,6 +8,7 @@ use super::pod_network::NetworkArgs;
 use super::process::ProcessArgs;
 use super::rights::RightsArgs;
 use super::storage::StorageArgs;
+use crate::complete;
 use crate::image::CredentialArgs;
 use crate::session::Trust;
 
@@ -56,6 +57,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(super) trust: Trust,
     /// Image to run.
+    #[arg(add = complete::images())]
     pub(super) image: String,
     /// Command and arguments in place of the image's.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]

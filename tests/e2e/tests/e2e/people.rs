@@ -79,6 +79,7 @@ async fn people_see_a_pods_whole_life_in_four_commands() {
     lists(&host, &pod, &main).await;
     inspects(&host, &pod, &main).await;
     figures(&host, &pod).await;
+    completes(&host).await;
     ambiguous(&host, &mut client).await;
 
     // The daemon is killed, and the events go on with the next one.
@@ -86,7 +87,11 @@ async fn people_see_a_pods_whole_life_in_four_commands() {
     until(&mut events, &["broken", "the daemon's events broke off"]).await;
     until(&mut events, &["resumed", "may have been lost"]).await;
     let mut client = host.client();
-    client.stop(&main, 0).await.unwrap();
+    let (output, stopped, error) = run(&host, &["stop", "-t", "0", "e2e/seen/main"]).await;
+    assert!(
+        output.status.success() && stopped == format!("stopped {}: e2e/seen/main\n", &main[..12]),
+        "{stopped}{error}"
+    );
     until(&mut events, &["stopped", "e2e/seen/main", "exit code 137"]).await;
     client.remove_pod(&pod).await.unwrap();
     until(&mut events, &["deleted", "e2e/seen  pod"]).await;
@@ -139,6 +144,27 @@ async fn inspects(host: &Host, pod: &str, main: &str) {
     assert!(page.contains("kind: container\n") && page.contains("name: main\n"), "{page}");
     let page = run(host, &["inspect", "seen"]).await.1;
     assert!(page.contains("runtime: vm\n") && page.contains("    exitCode: 3\n"), "{page}");
+}
+
+/// A shell's script asks as bash's does, at the last word.
+async fn completed(host: &Host, words: &[&str]) -> String {
+    let line = ["--", "podvisor", "--config", host.daemon.config().to_str().unwrap()];
+    let index = line.len() - 2 + words.len();
+    let output = Command::new(host.daemon.binary())
+        .args(line)
+        .args(words)
+        .env("PODVISOR_COMPLETE", "bash")
+        .env("_CLAP_COMPLETE_INDEX", index.to_string())
+        .output();
+    String::from_utf8(output.await.unwrap().stdout).unwrap()
+}
+
+async fn completes(host: &Host) {
+    assert_eq!(completed(host, &["exec", "e2e/"]).await, "e2e/seen/main", "the ended one takes no command");
+    assert_eq!(completed(host, &["rm", "se"]).await, "seen");
+    assert_eq!(completed(host, &["inspect", "e2e/seen/"]).await, "e2e/seen/ended\ne2e/seen/main");
+    let tag = host.busybox();
+    assert!(completed(host, &["rmi", &tag[..3]]).await.contains(&tag));
 }
 
 async fn figures(host: &Host, pod: &str) {
