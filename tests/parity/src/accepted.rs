@@ -1,9 +1,9 @@
 //! Accepted differences, each with its reason: `accepted.toml`.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-
-use crate::case::Case;
 
 const TEXT: &str = include_str!("../accepted.toml");
 
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Accepted {
-    /// The case's name.
+    /// The name of the case or script.
     pub(crate) case: String,
     /// The kind of the reason.
     pub(crate) kind: Kind,
@@ -39,17 +39,19 @@ struct File {
     accepted: Vec<Accepted>,
 }
 
-/// The differences from a containerd of this version, as it states it.
+/// The differences from a containerd of this version, as it states it. `names` are those of all cases and
+/// scripts.
 ///
 /// # Errors
-/// When the file is not in its form, or an entry names no case of the table.
-pub(crate) fn list(cases: &[(&str, Case)], version: &str) -> Result<Vec<Accepted>> {
+/// When the file is not in its form, or an entry names no case and no script.
+pub(crate) fn list<'a>(names: impl Iterator<Item = &'a str>, version: &str) -> Result<Vec<Accepted>> {
+    let names: BTreeSet<&str> = names.collect();
     let major: u32 = version.trim_start_matches('v').split('.').next().unwrap_or_default().parse()?;
     let mut file: File = toml::from_str(TEXT).context("accepted.toml")?;
     for entry in &file.accepted {
         ensure!(
-            cases.iter().any(|(_, case)| case.name == entry.case),
-            "accepted.toml: there is no case {}",
+            names.contains(entry.case.as_str()),
+            "accepted.toml: there is no case and no script {}",
             entry.case
         );
         ensure!(!entry.reason.is_empty(), "accepted.toml: {} has no reason", entry.case);
@@ -61,16 +63,21 @@ pub(crate) fn list(cases: &[(&str, Case)], version: &str) -> Result<Vec<Accepted
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table;
+    use crate::{calls, table};
+
+    fn of(version: &str) -> Vec<Accepted> {
+        let (cases, scripts) = (table::cases().unwrap(), calls::scripts().unwrap());
+        let names = cases.iter().map(|(_, case)| case.name.as_str());
+        list(names.chain(scripts.iter().map(|script| script.name.as_str())), version).unwrap()
+    }
 
     #[test]
-    fn each_accepted_difference_is_of_a_case() {
-        list(&table::cases().unwrap(), "1.6.20~ds1").unwrap();
+    fn each_accepted_difference_is_of_a_case_or_a_script() {
+        of("1.6.20~ds1");
     }
 
     #[test]
     fn an_entry_may_be_of_one_major_version() {
-        let of = |version| list(&table::cases().unwrap(), version).unwrap();
         let (one, two) = (of("1.6.20~ds1"), of("v2.4.0-beta"));
         assert!(one.iter().all(|entry| entry.containerd != Some(2)));
         assert!(two.iter().all(|entry| entry.containerd != Some(1)));

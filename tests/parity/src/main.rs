@@ -1,18 +1,20 @@
 //! `make parity`: the same CRI calls to a VM handler of Podvisor and to containerd with runc, in one node,
 //! and a comparison of their answers to a client.
 //!
-//! The cases are `cases/`, in the form of `case.rs`; allowed differences are in `accepted.toml`, each with
-//! its reason. A further difference fails the run, and so does a vanished accepted one. Nothing here is
-//! released.
+//! The cases are `cases/`, in the form of `case.rs`, and scripts of calls in the form of `calls.rs`; allowed
+//! differences are in `accepted.toml`, each with its reason. A further difference fails the run, and so does
+//! a vanished accepted one. Nothing here is released.
 
 #![forbid(unsafe_code)]
 
 mod accepted;
+mod calls;
 mod case;
 mod generate;
 mod images;
 mod log;
 mod outcome;
+mod report;
 mod request;
 mod run;
 mod shrink;
@@ -21,7 +23,6 @@ mod sources;
 mod table;
 mod tree;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
@@ -35,10 +36,11 @@ use tests_e2e::built::Built;
 use tests_e2e::client::Client;
 use tests_e2e::containerd::Containerd;
 
-use crate::accepted::{Accepted, Kind};
+use crate::calls::Script;
 use crate::case::Case;
 use crate::images::Images;
 use crate::outcome::{Outcome, difference};
+use crate::report::Report;
 use crate::side::Side;
 
 /// Most parts removed from one case.
@@ -70,6 +72,22 @@ struct Args {
     names: Vec<String>,
 }
 
+impl Args {
+    fn wants(&self, area: &str, name: &str) -> bool {
+        let is_named = |wanted: &String| area.contains(wanted) || name.contains(wanted);
+        self.names.is_empty() || self.names.iter().any(is_named)
+    }
+
+    /// Prints both outcomes, if asked to.
+    fn print(&self, begun: Instant, (ours, theirs): &(Outcome, Outcome)) {
+        if self.verbose {
+            println!("    {:.1} s", begun.elapsed().as_secs_f64());
+            ours.seen.iter().chain(&ours.errors).for_each(|line| println!("    podvisor: {line}"));
+            theirs.seen.iter().chain(&theirs.errors).for_each(|line| println!("    runc: {line}"));
+        }
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     match compare(&Args::parse()).await {
@@ -96,9 +114,14 @@ impl Both {
         let ours = run::run(&mut self.ours, case, &reference).await?;
         Ok((ours, theirs))
     }
-}
 
-impl Both {
+    async fn play(&mut self, script: &Script, newest: bool) -> Result<(Outcome, Outcome)> {
+        let reference = self.images.reference(&script.image).await?;
+        let theirs = calls::run(&mut self.theirs, script, &reference, newest).await?;
+        let ours = calls::run(&mut self.ours, script, &reference, newest).await?;
+        Ok((ours, theirs))
+    }
+
     /// The smallest case with a difference, by removing one part after the other.
     async fn shrink(&mut self, mut case: Case) -> Result<Case> {
         for _ in 0..SHRINKS_MAX {
@@ -133,37 +156,40 @@ async fn compare(args: &Args) -> Result<bool> {
     let mut client = Client::connect(&containerd.socket()).await?;
     let version = client.runtime.version(v1::VersionRequest::default()).await?.into_inner().runtime_version;
     println!("parity: containerd {version}");
-    let accepted = accepted::list(&all, &version)?;
-    let wanted = |area: &str, case: &Case| {
-        args.names.is_empty() || args.names.iter().any(|name| area.contains(name) || case.name.contains(name))
-    };
+    let scripts = calls::scripts()?;
+    let names = all.iter().map(|(_, case)| case.name.as_str());
+    let accepted = accepted::list(names.chain(scripts.iter().map(|script| script.name.as_str())), &version)?;
     let cases = match &args.cases {
         Some(path) => table::cases_of(path)?.into_iter().map(|case| ("tried", case)).collect(),
         None if args.no_table => Vec::new(),
         None => all,
     };
-    let cases: Vec<_> = cases.into_iter().filter(|(area, case)| wanted(area, case)).collect();
     let mut both = Both {
         images: Images::new(host.registry).await?,
         ours: Side::new("podvisor", &host.client(), &dir("ours")?),
         theirs: Side::new("runc", &client, &dir("theirs")?),
     };
     let mut report = Report::default();
-    for (area, case) in &cases {
+    for (area, case) in cases.iter().filter(|(area, case)| args.wants(area, &case.name)) {
         let begun = Instant::now();
-        let (ours, theirs) = both.run(case).await.with_context(|| format!("{area}: {}", case.name))?;
-        report.add(area, case, &ours, &theirs, &accepted);
-        if args.verbose {
-            println!("    {:.1} s", begun.elapsed().as_secs_f64());
-            ours.seen.iter().chain(&ours.errors).for_each(|line| println!("    podvisor: {line}"));
-            theirs.seen.iter().chain(&theirs.errors).for_each(|line| println!("    runc: {line}"));
-        }
+        let outcomes = both.run(case).await.with_context(|| format!("{area}: {}", case.name))?;
+        report.add(area, &case.name, &outcomes, &accepted);
+        args.print(begun, &outcomes);
+    }
+    let is_newest = !version.trim_start_matches('v').starts_with("1.");
+    let is_table = args.cases.is_none() && !args.no_table;
+    for script in scripts.iter().filter(|script| is_table && args.wants("calls", &script.name)) {
+        let begun = Instant::now();
+        let outcomes =
+            both.play(script, is_newest).await.with_context(|| format!("calls: {}", script.name))?;
+        report.add("calls", &script.name, &outcomes, &accepted);
+        args.print(begun, &outcomes);
     }
     for seed in args.seed..args.seed + args.generated {
         let case = generate::case(seed);
-        let (ours, theirs) = both.run(&case).await.with_context(|| case.name.clone())?;
-        report.add("generated", &case, &ours, &theirs, &[]);
-        if !difference(&theirs, &ours).is_empty() {
+        let outcomes = both.run(&case).await.with_context(|| case.name.clone())?;
+        report.add("generated", &case.name, &outcomes, &[]);
+        if outcomes.0.seen != outcomes.1.seen {
             let least = both.shrink(case).await?;
             println!("    the least that differs:\n{}", toml::to_string(&least)?);
         }
@@ -179,69 +205,4 @@ fn memory_disk(at: &Path) -> Result<()> {
     std::fs::create_dir(at)?;
     mount(Some("tmpfs"), at, Some("tmpfs"), MsFlags::empty(), Some("size=50%"))
         .context("mounting a tmpfs for containerd")
-}
-
-/// The counts of a run.
-#[derive(Debug, Default)]
-struct Report {
-    agree: usize,
-    accepted: BTreeMap<Kind, usize>,
-    differ: Vec<String>,
-    gone: Vec<String>,
-}
-
-impl Report {
-    fn add(&mut self, area: &str, case: &Case, ours: &Outcome, theirs: &Outcome, accepted: &[Accepted]) {
-        let lines = difference(theirs, ours);
-        let known = accepted.iter().find(|known| known.case == case.name);
-        let name = format!("{area}: {}", case.name);
-        let state = match (lines.is_empty(), known) {
-            (true, None) => {
-                self.agree += 1;
-                "agree"
-            }
-            (true, Some(_)) => {
-                self.gone.push(name.clone());
-                "agree, and accepted.toml says that they differ"
-            }
-            (false, Some(known)) => {
-                *self.accepted.entry(known.kind).or_default() += 1;
-                "differ, as accepted"
-            }
-            (false, None) => {
-                self.differ.push(name.clone());
-                "differ"
-            }
-        };
-        println!("{name}: {state}");
-        if known.is_none() {
-            lines.iter().for_each(|line| println!("    {line}"));
-            if !lines.is_empty() {
-                theirs.errors.iter().for_each(|error| println!("    runc: {error}"));
-                ours.errors.iter().for_each(|error| println!("    podvisor: {error}"));
-            }
-        }
-    }
-
-    /// Prints the counts, and returns whether all is as it should be.
-    fn close(&self) -> bool {
-        let accepted: usize = self.accepted.values().sum();
-        println!(
-            "parity: {} cases, {} agree, {accepted} differ as accepted {:?}, {} differ, {} agree again",
-            self.agree + accepted + self.differ.len() + self.gone.len(),
-            self.agree,
-            self.accepted,
-            self.differ.len(),
-            self.gone.len()
-        );
-        self.differ.iter().for_each(|name| println!("parity: differs: {name}"));
-        self.gone
-            .iter()
-            .for_each(|name| println!("parity: agrees again, remove it from accepted.toml: {name}"));
-        // The counting form of all tests.
-        let failed = self.differ.len() + self.gone.len();
-        let word = if failed == 0 { "ok" } else { "FAILED" };
-        println!("test result: {word}. {} passed; {failed} failed; 0 ignored", self.agree + accepted);
-        failed == 0
-    }
 }

@@ -84,12 +84,44 @@ impl Side {
         Ok(bounded(self.images.pull_image(request)).await?.image_ref)
     }
 
-    /// RunPodSandbox.
-    pub(crate) async fn run_pod(&mut self, pod: &Pod) -> Result<RunningPod, Status> {
+    /// ImageStatus. `None` if the runtime has no such image.
+    pub(crate) async fn image(&mut self, name: &str) -> Result<Option<v1::Image>, Status> {
+        let image = Some(v1::ImageSpec { image: name.into(), ..Default::default() });
+        let request = v1::ImageStatusRequest { image, verbose: false };
+        Ok(bounded(self.images.image_status(request)).await?.image)
+    }
+
+    /// A call without a method here.
+    pub(crate) async fn call<T>(
+        &mut self,
+        call: impl AsyncFnOnce(
+            &mut RuntimeServiceClient<Channel>,
+            &mut ImageServiceClient<Channel>,
+        ) -> Result<Response<T>, Status>,
+    ) -> Result<T, Status> {
+        bounded(call(&mut self.runtime, &mut self.images)).await
+    }
+
+    /// The configuration of a new pod, with a uid of its own.
+    pub(crate) fn pod_config(&mut self, pod: &Pod) -> v1::PodSandboxConfig {
         self.pods += 1;
         let uid = format!("{}-{}", self.name, self.pods);
-        let config = request::pod(pod, &uid, &self.dir.join(&uid));
-        let request = v1::RunPodSandboxRequest { config: Some(config.clone()), ..Default::default() };
+        request::pod(pod, &uid, &self.dir.join(&uid))
+    }
+
+    /// RunPodSandbox.
+    pub(crate) async fn run_pod(&mut self, pod: &Pod) -> Result<RunningPod, Status> {
+        let config = self.pod_config(pod);
+        self.run_configured(config, String::new()).await
+    }
+
+    /// RunPodSandbox of this configuration, by this handler.
+    pub(crate) async fn run_configured(
+        &mut self,
+        config: v1::PodSandboxConfig,
+        runtime_handler: String,
+    ) -> Result<RunningPod, Status> {
+        let request = v1::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler };
         let id = bounded(self.runtime.run_pod_sandbox(request)).await?.pod_sandbox_id;
         Ok(RunningPod { id, config })
     }
