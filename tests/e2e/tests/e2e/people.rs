@@ -162,7 +162,7 @@ async fn completed(host: &Host, words: &[&str]) -> String {
 async fn completes(host: &Host) {
     assert_eq!(completed(host, &["exec", "e2e/"]).await, "e2e/seen/main", "the ended one takes no command");
     assert_eq!(completed(host, &["rm", "se"]).await, "seen");
-    assert_eq!(completed(host, &["inspect", "e2e/seen/"]).await, "e2e/seen/ended\ne2e/seen/main");
+    assert_eq!(completed(host, &["inspect", "e2e/seen/"]).await, "e2e/seen/main\ne2e/seen/ended");
     let tag = host.busybox();
     assert!(completed(host, &["rmi", &tag[..3]]).await.contains(&tag));
 }

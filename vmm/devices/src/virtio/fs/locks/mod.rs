@@ -13,18 +13,23 @@
 //!                        └─┘ more locks, some unlocked
 //! ```
 //!
-//! `table` has the owners, `ranges` the ranges of each, `waits` the requests waiting for a lock, and
-//! `interrupts` the processes to wait no longer. `share::lock` takes and frees. The owners are in the share.
-//! The requests are in the VMM, and it tries them again.
+//! `files` has the files with locks, `table` the owners of one file's, `room` their bounds, `ranges` the
+//! ranges of each, `waits` the requests waiting for a lock, and `interrupts` the processes to wait no longer.
+//! `share::lock` takes and frees. The owners are in the share. The requests are in the VMM, and it tries them
+//! again.
 
+mod files;
 mod interrupts;
 mod ranges;
+mod room;
 mod table;
 mod waits;
 
+pub(super) use files::LockedFiles;
 pub(super) use interrupts::Interrupts;
 pub(super) use ranges::Ranges;
-pub(super) use table::{Bounds, Held, Holder, Locks, Scheme};
+pub(super) use room::Bounds;
+pub(super) use table::{Held, Holder, Locks, Scheme};
 pub(super) use waits::{Wait, Waiting};
 
 use std::io;

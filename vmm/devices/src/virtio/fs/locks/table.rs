@@ -1,31 +1,12 @@
-//! The owners of locks, and the descriptions for them.
+//! The owners of a file's locks, and the descriptions for them.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use super::ranges::Ranges;
-
-/// Most owners of locks in a pod, counted once for each locked file. Each costs the host a descriptor. A
-/// database locks a file or a few, and a mail server one for each open mailbox.
-const OWNERS_MAX: usize = 4096;
-
-/// Most ranges of record locks in a pod. Each costs the kernel of the host some 200 bytes, not charged to any
-/// cgroup. SQLite has a handful for each connection, and Samba's databases have some hundred.
-const RANGES_MAX: usize = 16_384;
-
-/// The bounds of a share's locks.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::virtio::fs) struct Bounds {
-    pub(in crate::virtio::fs) owners: usize,
-    pub(in crate::virtio::fs) ranges: usize,
-}
-
-impl Default for Bounds {
-    fn default() -> Bounds {
-        Bounds { owners: OWNERS_MAX, ranges: RANGES_MAX }
-    }
-}
+use super::room::Room;
 
 /// The kind of a lock. The kinds do not see each other, as on Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,21 +39,28 @@ pub(in crate::virtio::fs) struct Held {
     pub(in crate::virtio::fs) ranges: Ranges,
 }
 
-/// All owners of a share.
+/// The owners of a file's locks.
 #[derive(Debug)]
 pub(in crate::virtio::fs) struct Locks {
     held: BTreeMap<Holder, Held>,
-    bounds: Bounds,
-    /// Number of ranges of all owners.
-    ranges: usize,
-    /// A lock was released since the last question.
-    freed: bool,
+    room: Arc<Room>,
+}
+
+impl Drop for Locks {
+    fn drop(&mut self) {
+        self.room.give_owners(self.held.len());
+        self.room.give_ranges(self.held.values().map(|held| held.ranges.len()).sum());
+    }
 }
 
 impl Locks {
-    /// No locks, and room within these bounds.
-    pub(in crate::virtio::fs) fn new(bounds: Bounds) -> Locks {
-        Locks { held: BTreeMap::new(), bounds, ranges: 0, freed: false }
+    /// No locks.
+    pub(in crate::virtio::fs) fn new(room: Arc<Room>) -> Locks {
+        Locks { held: BTreeMap::new(), room }
+    }
+
+    pub(in crate::virtio::fs) fn is_empty(&self) -> bool {
+        self.held.is_empty()
     }
 
     pub(in crate::virtio::fs) fn get_mut(&mut self, holder: &Holder) -> Option<&mut Held> {
@@ -81,12 +69,9 @@ impl Locks {
 
     /// Adds an owner, or gives one another description. Returns ENOLCK if there are too many.
     pub(in crate::virtio::fs) fn insert(&mut self, holder: Holder, held: Held) -> io::Result<&mut Held> {
-        if self.held.len() >= self.bounds.owners && !self.held.contains_key(&holder) {
-            return Err(too_many());
-        }
         // The replaced description may have held something.
         self.remove(&holder);
-        self.ranges += held.ranges.len();
+        self.room.take_owner()?;
         Ok(self.held.entry(holder).insert_entry(held).into_mut())
     }
 
@@ -98,23 +83,24 @@ impl Locks {
         (start, end, exclusive): (u64, u64, Option<bool>),
         make: impl FnOnce(&File) -> io::Result<()>,
     ) -> io::Result<()> {
-        let held = self.held.get_mut(holder).ok_or_else(too_many)?;
-        let change = held.ranges.change(start, end, exclusive);
-        if change.growth() > 0 && self.ranges + change.growth() > self.bounds.ranges {
-            return Err(too_many());
+        let held = self.held.get_mut(holder).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOLCK))?;
+        let (change, before) = (held.ranges.change(start, end, exclusive), held.ranges.len());
+        self.room.take_ranges(change.growth())?;
+        if let Err(error) = make(&held.file) {
+            self.room.give_ranges(change.growth());
+            return Err(error);
         }
-        make(&held.file)?;
-        self.ranges -= held.ranges.len();
         held.ranges.apply(&change);
-        self.ranges += held.ranges.len();
+        self.room.give_ranges((before + change.growth()).saturating_sub(held.ranges.len()));
         Ok(())
     }
 
-    /// Releases all locks of an owner on a file.
+    /// Releases all locks of an owner on the file.
     pub(in crate::virtio::fs) fn remove(&mut self, holder: &Holder) {
         if let Some(held) = self.held.remove(holder) {
-            self.ranges -= held.ranges.len();
-            self.freed = true;
+            self.room.give_owners(1);
+            self.room.give_ranges(held.ranges.len());
+            self.room.note_freed();
         }
     }
 
@@ -141,32 +127,18 @@ impl Locks {
             .filter(move |(holder, _)| holder.inode == inode && holder.scheme == Scheme::Records)
     }
 
-    pub(in crate::virtio::fs) fn clear(&mut self) {
-        self.held.clear();
-        (self.ranges, self.freed) = (0, false);
-    }
-
     /// Notes the release of a lock, whole or in part.
-    pub(in crate::virtio::fs) fn note_freed(&mut self) {
-        self.freed = true;
+    pub(in crate::virtio::fs) fn note_freed(&self) {
+        self.room.note_freed();
     }
-
-    /// Returns true if a lock was released since the last call.
-    pub(in crate::virtio::fs) fn take_freed(&mut self) -> bool {
-        std::mem::take(&mut self.freed)
-    }
-}
-
-/// As fcntl(2) has it: "too many segment locks open".
-fn too_many() -> io::Error {
-    io::Error::from_raw_os_error(libc::ENOLCK)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use super::super::room::Bounds;
     use super::*;
 
-    fn held(handle: u64) -> Held {
+    pub(in super::super) fn held(handle: u64) -> Held {
         Held {
             file: tempfile::tempfile().unwrap(),
             handle,
@@ -176,13 +148,14 @@ mod tests {
         }
     }
 
-    fn holder(inode: u64, owner: u64, scheme: Scheme) -> Holder {
+    pub(in super::super) fn holder(inode: u64, owner: u64, scheme: Scheme) -> Holder {
         Holder { inode, owner, scheme }
     }
 
     #[test]
     fn an_ended_file_gives_up_its_own_locks_of_both_kinds() {
-        let mut locks = Locks::new(Bounds { owners: 4, ranges: 0 });
+        let room = Arc::new(Room::new(Bounds { owners: 4, ranges: 0 }));
+        let mut locks = Locks::new(Arc::clone(&room));
         let kept = [holder(1, 7, Scheme::Records), holder(2, 5, Scheme::Flock)];
         let ended = [holder(1, 5, Scheme::Records), holder(1, u64::MAX, Scheme::Flock)];
         for (holder, handle) in [(kept[0], 9), (kept[1], 3), (ended[0], 3), (ended[1], 3)] {
@@ -192,9 +165,9 @@ mod tests {
         assert_eq!(more.raw_os_error(), Some(libc::ENOLCK));
         // The owner of a lock may have another description at any time.
         locks.insert(kept[0], held(9)).unwrap();
-        assert!(locks.take_freed());
+        assert!(room.take_freed());
         locks.remove_handle(1, 3);
-        assert!(locks.take_freed() && !locks.take_freed());
+        assert!(room.take_freed() && !room.take_freed());
         assert!(kept.iter().all(|holder| locks.get_mut(holder).is_some()));
         assert!(ended.iter().all(|holder| locks.get_mut(holder).is_none()));
         assert_eq!(locks.of_records(1).map(|(holder, _)| holder.owner).collect::<Vec<_>>(), [7]);
@@ -202,7 +175,8 @@ mod tests {
 
     #[test]
     fn more_ranges_than_the_bound_are_refused_and_the_host_is_not_asked() {
-        let mut locks = Locks::new(Bounds { owners: 2, ranges: 3 });
+        let room = Arc::new(Room::new(Bounds { owners: 2, ranges: 3 }));
+        let mut locks = Locks::new(Arc::clone(&room));
         let [one, other] = [1, 2].map(|owner| holder(1, owner, Scheme::Records));
         for holder in [one, other] {
             locks.insert(holder, held(1)).unwrap();
@@ -228,19 +202,21 @@ mod tests {
         // So does the end of an owner.
         locks.remove(&one);
         change(&mut locks, &other, 50, 50, Some(true)).unwrap();
-        assert_eq!((locks.ranges, asked), (2, 7));
+        assert_eq!((room.taken(), asked), ((1, 2), 7));
     }
 
     #[test]
     fn what_the_host_refuses_is_not_counted() {
-        let mut locks = Locks::new(Bounds { owners: 1, ranges: 1 });
+        let room = Arc::new(Room::new(Bounds { owners: 1, ranges: 1 }));
+        let mut locks = Locks::new(Arc::clone(&room));
         let owner = holder(1, 1, Scheme::Records);
         locks.insert(owner, held(1)).unwrap();
         let busy = || Err(io::Error::from_raw_os_error(libc::EAGAIN));
         locks.change(&owner, (0, 9, Some(true)), |_| busy()).unwrap_err();
-        assert_eq!(locks.ranges, 0);
+        assert_eq!(room.taken(), (1, 0));
         locks.change(&owner, (0, 9, Some(true)), |_| Ok(())).unwrap();
-        locks.clear();
-        assert_eq!(locks.ranges, 0);
+        assert_eq!(room.taken(), (1, 1));
+        drop(locks);
+        assert_eq!(room.taken(), (0, 0));
     }
 }

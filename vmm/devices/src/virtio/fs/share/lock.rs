@@ -1,7 +1,6 @@
 //! Locks: takes and frees them in the name of an owner. Nothing here waits.
 
 use std::io;
-use std::sync::{MutexGuard, PoisonError};
 
 use fuse_backend_rs::api::filesystem::{FileLock, FileSystem as _};
 use nix::errno::Errno;
@@ -24,7 +23,11 @@ impl Share {
     pub(in crate::virtio::fs) fn lock(&self, request: &LockRequest, waits: bool) -> io::Result<()> {
         // There has to be an open file, because the lock ends with it.
         self.files.getattr(&request.context, request.inode, Some(request.handle))?;
-        let (mut locks, holder) = (self.locks(), request.holder());
+        self.locks.with(request.inode, |locks| self.lock_in(locks, request, waits))
+    }
+
+    fn lock_in(&self, locks: &mut Locks, request: &LockRequest, waits: bool) -> io::Result<()> {
+        let holder = request.holder();
         let wanted = request.lock.lock_type;
         let range = range(&request.lock)?;
         let whole = holder.scheme == Scheme::Flock || (request.lock.start, request.lock.end) == (0, END);
@@ -41,8 +44,8 @@ impl Share {
             locks.insert(holder, held)?;
         }
         let attempt = match holder.scheme {
-            Scheme::Records => lock_records(&mut locks, request, range),
-            Scheme::Flock => self.lock_whole(&mut locks, request),
+            Scheme::Records => lock_records(locks, request, range),
+            Scheme::Flock => self.lock_whole(locks, request),
         };
         match &attempt {
             Ok(()) => {
@@ -64,8 +67,11 @@ impl Share {
     /// another pod or of the host has process 0.
     pub(in crate::virtio::fs) fn find_lock(&self, request: &LockRequest) -> io::Result<FileLock> {
         self.files.getattr(&request.context, request.inode, Some(request.handle))?;
+        self.locks.with(request.inode, |locks| self.find_lock_in(locks, request))
+    }
+
+    fn find_lock_in(&self, locks: &mut Locks, request: &LockRequest) -> io::Result<FileLock> {
         let mut range = range(&request.lock)?;
-        let mut locks = self.locks();
         match locks.get_mut(&request.holder()) {
             Some(held) => fcntl(&held.file, FcntlArg::F_OFD_GETLK(&mut range))?,
             None => {
@@ -82,32 +88,29 @@ impl Share {
             _ => END,
         };
         let lock_type = u32::try_from(range.l_type).unwrap_or(WRITE);
-        Ok(FileLock { start, end, lock_type, pid: process_of(&locks, request, range) })
+        Ok(FileLock { start, end, lock_type, pid: process_of(locks, request, range) })
     }
 
     /// Releases the record locks of an owner on a file when it closes it, even locks by another open file
     /// (fcntl(2)).
     pub(super) fn close_owner(&self, inode: u64, owner: u64) {
-        self.locks().remove(&Holder { inode, owner, scheme: Scheme::Records });
+        let holder = Holder { inode, owner, scheme: Scheme::Records };
+        self.locks.with_locked(inode, |locks| locks.remove(&holder));
     }
 
     /// Releases the locks of an ended open file.
     pub(super) fn close_handle(&self, inode: u64, handle: u64, flock_owner: Option<u64>) {
-        let mut locks = self.locks();
-        locks.remove_handle(inode, handle);
-        if let Some(owner) = flock_owner {
-            locks.remove(&Holder { inode, owner, scheme: Scheme::Flock });
-        }
+        self.locks.with_locked(inode, |locks| {
+            locks.remove_handle(inode, handle);
+            if let Some(owner) = flock_owner {
+                locks.remove(&Holder { inode, owner, scheme: Scheme::Flock });
+            }
+        });
     }
 
-    /// Returns true if a lock was released since the last call. It does not wait for a thread busy with a
-    /// lock, since this may take long. Such a thread asks for itself afterwards.
+    /// Returns true if a lock was released since the last call.
     pub(in crate::virtio::fs) fn lock_was_freed(&self) -> bool {
-        self.locks.try_lock().is_ok_and(|mut locks| locks.take_freed())
-    }
-
-    pub(super) fn locks(&self) -> MutexGuard<'_, Locks> {
-        self.locks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.locks.take_freed()
     }
 
     /// Opens a description for an owner's locks. Record locks need a writable one as soon as one of them is

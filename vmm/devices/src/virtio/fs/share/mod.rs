@@ -24,7 +24,6 @@ pub(super) use umask::separate as separate_umask;
 
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -33,7 +32,7 @@ use fuse_backend_rs::api::filesystem::FileSystem as _;
 use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use vmm_sys_util::eventfd::EventFd;
 
-use super::locks::{Bounds, Locks};
+use super::locks::{Bounds, LockedFiles};
 
 /// Capabilities for the driver beyond the oldest protocol. It uses those it has.
 ///
@@ -80,7 +79,7 @@ pub struct Share {
     /// To ask for the lowest free descriptor number.
     probe: EventFd,
     mounted: AtomicBool,
-    locks: Mutex<Locks>,
+    locks: LockedFiles,
     listings: list::Listings,
 }
 
@@ -110,7 +109,7 @@ impl Share {
         };
         let (files, probe) = (PassthroughFs::new(config)?, EventFd::new(0)?);
         let mounted = AtomicBool::new(false);
-        let locks = Mutex::new(Locks::new(Bounds::default()));
+        let locks = LockedFiles::new(Bounds::default());
         let listings = list::Listings::default();
         Ok(Share { files, descriptors_max, probe, mounted, locks, listings })
     }
@@ -118,7 +117,7 @@ impl Share {
     /// Forgets everything held by the driver, if it held anything.
     pub(crate) fn forget_all(&self) {
         if self.mounted.swap(false, Ordering::SeqCst) {
-            self.locks().clear();
+            self.locks.clear();
             self.listings.clear();
             self.files.destroy();
         }
