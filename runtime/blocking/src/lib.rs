@@ -15,10 +15,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long [`Pool::run`] waits for a place. After that time the disk counts as unresponsive.
 const PLACE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Runs work that must begin and end on this thread, and may wait for a disk: the start of a process waits until
+/// the kernel has read its program. Tasks of a worker thread go on with another one meanwhile.
+///
+/// Futures of the same task wait for the work.
+pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|handle| handle.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => tokio::task::block_in_place(work),
+        // There is no other thread, or none that waits.
+        _ => work(),
+    }
+}
 
 /// A bounded number of threads. Clones are the same pool.
 #[derive(Clone, Debug)]
@@ -105,6 +118,20 @@ mod tests {
     use std::sync::{Mutex, mpsc};
 
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn other_tasks_go_on_while_work_is_done_in_place() {
+        let (go_on, waiting) = mpsc::channel();
+        let working = tokio::spawn(async move { in_place(|| waiting.recv()) });
+        // On the one worker there is, behind the work.
+        tokio::spawn(async move { go_on.send(7) }).await.unwrap().unwrap();
+        assert_eq!(working.await.unwrap(), Ok(7));
+    }
+
+    #[tokio::test]
+    async fn a_runtime_of_one_thread_does_the_work_itself() {
+        assert_eq!(in_place(|| 7), 7);
+    }
 
     const PLACES: usize = 4;
 

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use runtime_blocking::in_place;
 use runtime_fail_points::{Point, pass_async};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -78,14 +79,15 @@ impl Connector {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         pass_async(Point::ConnectorSpawn).await?;
-        let mut child = Command::new(spec.program)
+        let mut command = Command::new(spec.program);
+        command
             .arg(ARGUMENT)
             .arg(spec.user.to_string())
             .env_clear()
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()?;
+            .kill_on_drop(true);
+        let mut child = in_place(|| command.spawn())?;
         let pid = child.id().ok_or_else(|| io::Error::other("it ended at once"))?;
         for cgroup in spec.cgroups {
             // The process has not done any work yet. It is killed if this fails.

@@ -12,6 +12,7 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
+use runtime_blocking::in_place;
 use runtime_fail_points::{Point, pass_async};
 use runtime_spans::{span, step};
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
@@ -157,7 +158,7 @@ impl Call<'_> {
         }
         command.current_dir("/").process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn()?;
+        let child = in_place(|| command.spawn())?;
         // The plugin has no input yet, so the limit is there before its work.
         if let Some(most) = self.open_files_max
             && let Some(pid) = child.id().and_then(|pid| i32::try_from(pid).ok())
@@ -228,7 +229,7 @@ impl Drop for ProcessGroup {
 
 /// Finds the first of `dirs` with an executable file called `plugin`, and returns the file's path.
 pub(crate) fn find(plugin: &str, dirs: &[PathBuf]) -> Option<PathBuf> {
-    dirs.iter().map(|dir| dir.join(plugin)).find(|path| executable(path))
+    in_place(|| dirs.iter().map(|dir| dir.join(plugin)).find(|path| executable(path)))
 }
 
 fn executable(path: &Path) -> bool {

@@ -9,6 +9,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use runtime_blocking::in_place;
+
 use crate::build_id;
 use crate::digests::{DigestError, Digests};
 
@@ -71,7 +73,7 @@ impl InstalledFile {
     pub(crate) fn path(&self) -> PathBuf {
         let Some(kept) = &self.kept else { return self.path.clone() };
         let file = |file: fs::Metadata| (file.dev(), file.ino());
-        let (named, held) = (fs::metadata(&self.path).map(file), kept.file.metadata().map(file));
+        let (named, held) = in_place(|| (fs::metadata(&self.path).map(file), kept.file.metadata().map(file)));
         match (named, held) {
             (Ok(named), Ok(held)) if named == held => self.path.clone(),
             _ => format!("/proc/self/fd/{}", kept.file.as_raw_fd()).into(),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use proto_vmm::VolumeCache;
+use runtime_blocking::in_place;
 use runtime_fail_points::{Point, pass, pass_async};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use tokio::process::{Child, Command};
@@ -53,15 +54,15 @@ pub(crate) async fn start(spawn: Spawn<'_>) -> Result<Child, VmError> {
     let listener = listen(&spawn.dir.join(CONTROL_SOCKET))?;
     let start = |source| VmError::Start { binary: spawn.binary.to_owned(), source };
     pass_async(Point::VmmSpawn).await.map_err(start)?;
-    let mut child = Command::new(spawn.binary)
+    let mut command = Command::new(spawn.binary);
+    command
         .arg(spawn.volume_cache.as_str())
         .env_clear()
         .current_dir(spawn.shared)
         .stdin(Stdio::from(listener))
         .stdout(spawn.console.map_or_else(Stdio::null, Stdio::from))
-        .stderr(Stdio::from(spawn.log))
-        .spawn()
-        .map_err(start)?;
+        .stderr(Stdio::from(spawn.log));
+    let mut child = in_place(|| command.spawn()).map_err(start)?;
     let pid = child.id().ok_or_else(|| start(std::io::Error::other("it ended at once")))?;
     for cgroup in spawn.cgroups {
         if let Err(error) = enter_cgroup(cgroup, pid) {

@@ -38,6 +38,9 @@ const GUEST_CID: u32 = 3;
 /// Timeout for a VMM to end after a shutdown request; a stop takes milliseconds.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a killed VMM may take to end after a failed start.
+const KILLED_WITHIN: Duration = Duration::from_secs(10);
+
 /// A VMM and its VM. Cheap to clone; dropping all clones leaves the VMM running.
 #[derive(Clone, Debug)]
 pub struct Vm(pub(crate) Arc<Shared>);
@@ -83,8 +86,8 @@ impl Vm {
             Ok((process, first)) => Ok(Vm::join(id, &dir, process, events, first, Some(child))),
             Err(error) => {
                 let error = ended_or(error, &mut child).await;
-                // There is no other handle of it.
-                let _ = child.kill().await;
+                // There is no other handle of it. One that hangs in the kernel ends when it can.
+                let _ = tokio::time::timeout(KILLED_WITHIN, child.kill()).await;
                 Err(error)
             }
         }
