@@ -32,6 +32,7 @@ mod exposition;
 #[doc(hidden)]
 pub mod fuzz;
 mod gate;
+mod ids;
 mod image;
 mod image_service;
 mod metrics;

@@ -6,6 +6,7 @@ use proto_cri::v1;
 use runtime_pod::Pods;
 
 use crate::error::Failure;
+use crate::ids;
 use crate::subject;
 
 pub(crate) async fn stop(
@@ -14,6 +15,7 @@ pub(crate) async fn stop(
 ) -> Result<v1::StopContainerResponse, Failure> {
     // Zero and below: kill at once (api.proto, `StopContainerRequest.timeout`).
     let grace = Duration::from_secs(u64::try_from(request.timeout).unwrap_or(0));
+    ids::given("container_id", &request.container_id)?;
     subject::container(pods, &request.container_id);
     pods.stop_container(&request.container_id, grace).await?;
     Ok(v1::StopContainerResponse {})
