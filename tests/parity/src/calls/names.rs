@@ -1,6 +1,6 @@
 //! The names that a script gives to pods, containers and its image, and what each runtime calls them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 
@@ -53,10 +53,12 @@ pub(super) struct Names {
     pub(super) pods: BTreeMap<String, RunningPod>,
     pub(super) containers: BTreeMap<String, String>,
     pub(super) image: ImageNames,
+    /// Names of pods and containers that the runtime has refused.
+    pub(super) refused: BTreeSet<String>,
 }
 
 impl Names {
-    /// The id of a target.
+    /// The id of a target. What was refused has an id that nothing has.
     ///
     /// # Errors
     /// If the script has given no such name.
@@ -64,6 +66,7 @@ impl Names {
         match target {
             "" | "-" => return Ok(String::new()),
             "nothing" => return Ok("0".repeat(64)),
+            refused if self.refused.contains(refused.trim_start_matches('~')) => return Ok("f".repeat(64)),
             _ => {}
         }
         let name = target.trim_start_matches('~');

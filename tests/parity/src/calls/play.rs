@@ -142,7 +142,9 @@ impl Play<'_> {
             self.names.image.resolve(name).clone_into(&mut metadata.name);
         }
         let handler = step.field("handler").unwrap_or_default().to_owned();
-        Ok(self.side.run_configured(config, handler).await.map(|pod| {
+        let ran = self.side.run_configured(config, handler).await;
+        Ok(ran.inspect_err(|_| drop(self.names.refused.insert(step.target.clone()))).map(|pod| {
+            self.names.refused.remove(&step.target);
             self.names.pods.insert(step.target.clone(), pod);
             Vec::new()
         }))
@@ -157,7 +159,9 @@ impl Play<'_> {
             }
         };
         let config = self.container_config(step)?;
-        Ok(self.side.create(&pod, config).await.map(|id| {
+        let created = self.side.create(&pod, config).await;
+        Ok(created.inspect_err(|_| drop(self.names.refused.insert(step.target.clone()))).map(|id| {
+            self.names.refused.remove(&step.target);
             self.names.containers.insert(step.target.clone(), id);
             Vec::new()
         }))

@@ -148,7 +148,7 @@ pub(super) fn stats(stats: &v1::ContainerStats, names: &Names) -> Option<String>
         "faults",
         memory.is_some_and(|memory| memory.page_faults.is_some() && memory.major_page_faults.is_some()),
     );
-    note("layer", layer.is_some_and(|layer| layer.used_bytes.is_some() && layer.timestamp > 0));
+    // containerd measures a layer every ten seconds, and has no size of it before.
     note("inodes", layer.is_some_and(|layer| layer.inodes_used.is_some()));
     note(
         "file system",
