@@ -9,7 +9,7 @@ use crate::complete;
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
 use crate::listing::{self, Pod, Runtime};
-use crate::one_by_one::{self, Subject as _};
+use crate::one_by_one::{self, Subject};
 use crate::run::{NAMESPACE, logs};
 use crate::show::escape;
 use crate::sought::{Kind, SoughtError, candidates, find};
@@ -55,7 +55,7 @@ pub(crate) async fn remove(config: &Config, args: Args) -> anyhow::Result<ExitCo
 /// Returns the pods to remove: all of them, or an error.
 fn choose<'a>(pods: &'a [Pod], args: &Args) -> Result<Vec<&'a Pod>, ChoiceError> {
     let chosen = if args.all_vms { in_vms(pods)? } else { named(pods, &args.sought)? };
-    let running: Vec<String> = chosen.iter().filter(|pod| pod.ready).map(|pod| pod.path()).collect();
+    let running: Vec<String> = chosen.iter().filter(|pod| pod.ready).map(Subject::path).collect();
     if running.is_empty() || args.force {
         return Ok(chosen);
     }

@@ -95,9 +95,8 @@ async fn ask(live: &Live, id: &str, signal: Signal) -> PodError {
     loop {
         let begun = Instant::now();
         let signalling = live.agent.signal(id, SignalTarget::FirstProcess, signal);
-        let error = match live.call("asking the container to end", signalling).await {
-            Ok(_) => return std::future::pending().await,
-            Err(error) => error,
+        let Err(error) = live.call("asking the container to end", signalling).await else {
+            return std::future::pending().await;
         };
         if error.kind() != PodErrorKind::Unavailable {
             return error;

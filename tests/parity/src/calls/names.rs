@@ -75,6 +75,15 @@ impl Names {
         Ok(if target.starts_with('~') { id.chars().take(ID_LETTERS).collect() } else { id.clone() })
     }
 
+    /// Notes if the runtime has made what is called so.
+    pub(super) fn note(&mut self, name: &str, is_made: bool) {
+        if is_made {
+            self.refused.remove(name)
+        } else {
+            self.refused.insert(name.to_owned())
+        };
+    }
+
     /// The name of an id. `None` if it is of another script.
     pub(super) fn of(&self, id: &str) -> Option<&str> {
         let pods = self.pods.iter().map(|(name, pod)| (name, &pod.id));

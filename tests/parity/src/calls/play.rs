@@ -143,8 +143,8 @@ impl Play<'_> {
         }
         let handler = step.field("handler").unwrap_or_default().to_owned();
         let ran = self.side.run_configured(config, handler).await;
-        Ok(ran.inspect_err(|_| drop(self.names.refused.insert(step.target.clone()))).map(|pod| {
-            self.names.refused.remove(&step.target);
+        self.names.note(&step.target, ran.is_ok());
+        Ok(ran.map(|pod| {
             self.names.pods.insert(step.target.clone(), pod);
             Vec::new()
         }))
@@ -160,8 +160,8 @@ impl Play<'_> {
         };
         let config = self.container_config(step)?;
         let created = self.side.create(&pod, config).await;
-        Ok(created.inspect_err(|_| drop(self.names.refused.insert(step.target.clone()))).map(|id| {
-            self.names.refused.remove(&step.target);
+        self.names.note(&step.target, created.is_ok());
+        Ok(created.map(|id| {
             self.names.containers.insert(step.target.clone(), id);
             Vec::new()
         }))
