@@ -2,10 +2,8 @@
 //! be looked up, ends it there. So each open directory has a description for its listing, as a file system
 //! has.
 
-use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use fuse_backend_rs::api::filesystem::{Context, DirEntry, FileSystem as _};
 use rustix::fs::{AtFlags, FileType, RawDir, SeekFrom, StatxFlags, seek, statx};
@@ -16,39 +14,13 @@ use crate::virtio::fs::LISTING_BYTES_MAX;
 /// Least bytes of names read at a time: the longest name has a place.
 const READ_BYTES_MIN: usize = 1024;
 
-/// Open directories, by the driver's numbers.
-#[derive(Debug, Default)]
-pub(super) struct Listings(Mutex<HashMap<u64, Arc<Mutex<File>>>>);
-
-impl Listings {
-    fn all(&self) -> MutexGuard<'_, HashMap<u64, Arc<Mutex<File>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn find(&self, handle: u64) -> io::Result<Arc<Mutex<File>>> {
-        self.all().get(&handle).cloned().ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))
-    }
-
-    /// Closes a directory that the driver has released.
-    pub(super) fn remove(&self, handle: u64) {
-        let closed = self.all().remove(&handle);
-        // One of another node may take time to close.
-        drop(closed);
-    }
-
-    pub(super) fn clear(&self) {
-        let closed = std::mem::take(&mut *self.all());
-        drop(closed);
-    }
-}
-
 impl Share {
     /// Opens the directory that the library has opened as `handle` for its listing. If this fails, the
     /// library's is closed.
     pub(super) fn open_listing(&self, ctx: &Context, inode: u64, handle: u64, flags: u32) -> io::Result<()> {
         match self.reopen(ctx, inode, false) {
             Ok(directory) => {
-                self.listings.all().insert(handle, Arc::new(Mutex::new(directory)));
+                self.listings.insert(handle, directory);
                 Ok(())
             }
             Err(error) => {

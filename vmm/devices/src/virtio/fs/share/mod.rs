@@ -14,6 +14,7 @@ mod identity;
 pub(super) mod init;
 mod lend;
 mod list;
+mod listings;
 mod lock;
 mod reopen;
 mod requests;
@@ -80,7 +81,7 @@ pub struct Share {
     probe: EventFd,
     mounted: AtomicBool,
     locks: LockedFiles,
-    listings: list::Listings,
+    listings: listings::Listings,
 }
 
 impl std::fmt::Debug for Share {
@@ -110,7 +111,7 @@ impl Share {
         let (files, probe) = (PassthroughFs::new(config)?, EventFd::new(0)?);
         let mounted = AtomicBool::new(false);
         let locks = LockedFiles::new(Bounds::default());
-        let listings = list::Listings::default();
+        let listings = listings::Listings::default();
         Ok(Share { files, descriptors_max, probe, mounted, locks, listings })
     }
 
