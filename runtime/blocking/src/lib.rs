@@ -21,8 +21,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// How long [`Pool::run`] waits for a place. After that time the disk counts as unresponsive.
 const PLACE_WITHIN: Duration = Duration::from_secs(30);
 
-/// Runs work that must begin and end on this thread, and may wait for a disk: the start of a process waits until
-/// the kernel has read its program. Tasks of a worker thread go on with another one meanwhile.
+/// Runs work that must begin and end on this thread, and may wait for a disk: the start of a process waits
+/// until the kernel has read its program. Tasks of a worker thread go on with another one meanwhile.
 ///
 /// Futures of the same task wait for the work.
 pub fn in_place<T>(work: impl FnOnce() -> T) -> T {
