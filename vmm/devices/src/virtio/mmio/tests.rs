@@ -48,8 +48,10 @@ impl VirtioDevice for Recorder {
         self.events && Some(index) != self.without_event
     }
     fn read_config(&self, offset: u64, data: &mut [u8]) {
+        // Each notification changes it.
+        let notified = self.seen.lock().unwrap().notified.len();
         for (index, byte) in data.iter_mut().enumerate() {
-            *byte = (offset as usize + index) as u8;
+            *byte = (offset as usize + index + 16 * notified) as u8;
         }
     }
     fn activate(&mut self, activation: Activation) -> Result<(), DeviceError> {
@@ -243,6 +245,16 @@ fn a_configuration_that_changes_while_another_is_read_stays() {
     let mut byte = [0];
     page.read(0x100, &mut byte);
     assert_eq!(byte, [2]);
+}
+
+/// The guest reads it from the page, without an exit.
+#[test]
+fn a_configuration_that_a_request_changes_is_seen_at_once() {
+    let mut slot = plugged(Recorder::default());
+    slot.start();
+    assert_eq!(slot.get(0x100), 0x0302_0100);
+    slot.transport.notify(0);
+    assert_eq!(slot.get(0x100), 0x1312_1110);
 }
 
 #[test]
