@@ -18,6 +18,7 @@ pub mod fuzz_lock;
 pub mod headers;
 pub mod licences;
 pub mod links;
+mod markdown;
 pub mod metrics;
 pub mod monitoring;
 pub mod named_tests;

@@ -11,6 +11,8 @@ use std::{
 use anyhow::Context;
 use walkdir::{DirEntry, WalkDir};
 
+use crate::markdown::{anchors, code, prose, targets};
+
 /// The repository's files, as far as links are concerned.
 #[derive(Clone, Debug, Default)]
 pub struct Tree {
@@ -52,46 +54,47 @@ pub fn check(tree: &Tree) -> Vec<String> {
     for (page, text) in &tree.pages {
         for (number, line) in prose(text) {
             let links = targets(line).filter_map(|target| broken_link(tree, page, target));
-            let paths = code(line).filter_map(|path| broken_path(tree, path));
+            // A path may be followed by arguments.
+            let paths = code(line).filter_map(|code| code.split_whitespace().next());
+            let paths = paths.filter_map(|path| broken_path(tree, path));
             breaches.extend(links.chain(paths).map(|what| format!("{page}:{number}: {what}")));
         }
     }
     breaches
 }
 
-/// Lines outside code blocks, with their numbers.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut in_block = false;
-    text.lines().enumerate().filter_map(move |(index, line)| {
-        let fence = line.trim_start().starts_with("```");
-        in_block ^= fence;
-        (!fence && !in_block).then_some((index + 1, line))
-    })
-}
-
-/// Targets of the links in a line.
-fn targets(line: &str) -> impl Iterator<Item = &str> {
-    line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
-}
-
-/// First words of the pieces of code in a line: a path may be followed by arguments.
-fn code(line: &str) -> impl Iterator<Item = &str> {
-    line.split('`').skip(1).step_by(2).filter_map(|code| code.split_whitespace().next())
-}
-
 /// Returns the error in a link. The page of a path from the repository's root is "".
 pub(crate) fn broken_link(tree: &Tree, page: &str, target: &str) -> Option<String> {
-    if target.contains("://") || target.starts_with("mailto:") {
-        return None;
-    }
-    let (file, heading) = target.split_once('#').unwrap_or((target, ""));
-    let file = if file.is_empty() { page.to_owned() } else { resolved(page, file) };
+    let (file, anchor) = destination(page, target)?;
     if !tree.paths.contains(&file) {
         return Some(format!("no file {file} for the link to {target}"));
     }
-    let known = |text: &String| prose(text).any(|(_, line)| slug(line).as_deref() == Some(heading));
-    let missing = !heading.is_empty() && !tree.pages.get(&file).is_some_and(known);
-    missing.then(|| format!("{file} has no heading for the link to {target}"))
+    let known = tree.pages.get(&file).map(|text| anchors(text)).unwrap_or_default();
+    if anchor.is_empty() || known.iter().any(|known| known == anchor) {
+        return None;
+    }
+    let remedy = match nearest(&known, anchor) {
+        Some(nearest) => format!("is it #{nearest}?"),
+        None => "correct the link".to_owned(),
+    };
+    Some(format!("{file} has no heading for the link to {target}: {remedy}"))
+}
+
+/// The file of a link, from the repository's root, and its anchor there; `None` for addresses on the web.
+pub(crate) fn destination<'a>(page: &str, target: &'a str) -> Option<(String, &'a str)> {
+    if target.contains("://") || target.starts_with("mailto:") {
+        return None;
+    }
+    let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+    let file = if file.is_empty() { page.to_owned() } else { resolved(page, file) };
+    Some((file, anchor))
+}
+
+/// The anchor with the most words in common, if there are any.
+fn nearest<'a>(known: &'a [String], anchor: &str) -> Option<&'a String> {
+    let words: BTreeSet<&str> = anchor.split('-').collect();
+    let shared = |other: &String| other.split('-').filter(|word| words.contains(word)).count();
+    known.iter().max_by_key(|other| shared(other)).filter(|other| shared(other) > 0)
 }
 
 /// Returns the error in a path. Text is only a path if it begins with a folder of the repository.
@@ -121,18 +124,6 @@ fn resolved(page: &str, link: &str) -> String {
     parts.join("/")
 }
 
-/// The anchor of a heading; `None` for other lines.
-fn slug(line: &str) -> Option<String> {
-    let heading = line.strip_prefix('#')?.trim_start_matches('#').trim();
-    let letters = heading.chars().filter_map(|letter| match letter {
-        ' ' => Some('-'),
-        '-' | '_' => Some(letter),
-        _ if letter.is_alphanumeric() => Some(letter.to_ascii_lowercase()),
-        _ => None,
-    });
-    Some(letters.collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,16 +148,17 @@ mod tests {
 
     #[test]
     fn links_to_nowhere_are_found() {
-        let page =
-            "a\n[x](c.md) and [y](b.md#no-such)\n`runtime/gone.rs --flag`\n[z](../../docs/c.md)\n[s](#top)\n";
+        let page = "a\n[x](c.md) and [y](b.md#no-such)\n`runtime/gone.rs --flag`\n[z](../../docs/c.md)\n[s](#top)\n\
+                    [t](b.md#its-code)\n";
         assert_eq!(
             check(&tree(page)),
             [
                 "docs/a.md:2: no file docs/c.md for the link to c.md",
-                "docs/a.md:2: docs/b.md has no heading for the link to b.md#no-such",
+                "docs/a.md:2: docs/b.md has no heading for the link to b.md#no-such: correct the link",
                 "docs/a.md:3: no file runtime/gone.rs",
                 "docs/a.md:4: no file docs/c.md for the link to ../../docs/c.md",
-                "docs/a.md:5: docs/a.md has no heading for the link to #top",
+                "docs/a.md:5: docs/a.md has no heading for the link to #top: correct the link",
+                "docs/a.md:6: docs/b.md has no heading for the link to b.md#its-code: is it #some-code-its-here?",
             ]
         );
     }

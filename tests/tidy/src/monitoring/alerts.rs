@@ -168,7 +168,7 @@ mod tests {
             (
                 "#it-is-down",
                 "#gone",
-                "docs/troubleshooting.md has no heading for the link to docs/troubleshooting.md#gone",
+                "docs/troubleshooting.md has no heading for the link to docs/troubleshooting.md#gone: correct the link",
             ),
             ("alert: Down", "alert: Gone", "docs/troubleshooting.md has no row for the alert"),
         ] {
