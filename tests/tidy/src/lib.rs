@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod annotations;
 pub mod breaches;
 pub mod callers;
 pub mod code;

@@ -6,9 +6,9 @@
 use std::{path::Path, sync::LazyLock};
 
 use tests_tidy::{
-    Crate, Repository, Source, breaches::Breaches, callers, code::Code, commits, cycles, edges, features,
-    fuzz_lock, headers, licences, links, metrics, named_tests, names, quotes, rows, sentences, sizes, steps,
-    unsafe_code, versions, words,
+    Crate, Repository, Source, annotations, breaches::Breaches, callers, code::Code, commits, cycles, edges,
+    features, fuzz_lock, headers, licences, links, metrics, named_tests, names, quotes, rows, sentences,
+    sizes, steps, unsafe_code, versions, words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -184,4 +184,11 @@ fn an_operator_finds_each_error_of_the_daemon_on_a_page() {
 fn metrics_of_the_code_are_on_the_operators_page() {
     let tree = links::Tree::read().unwrap();
     holds(&metrics::check(&tree.pages[metrics::PAGE], &REPOSITORY.sources));
+}
+
+#[test]
+fn annotations_of_the_code_are_on_the_operators_page() {
+    let tree = links::Tree::read().unwrap();
+    assert!(annotations::of_code(&REPOSITORY.sources).len() > 5, "the code is read whole");
+    holds(&annotations::check(&tree.pages[annotations::PAGE], &REPOSITORY.sources));
 }
