@@ -239,6 +239,10 @@ cluster-build: deps
 cluster: cluster-build ## a one-node cluster, rebooted: BINARIES=directory of its programs (tests/cluster/run says which), CHECKS=names
 	@CHECKS="$(CHECKS)" tests/cluster/run "$(BINARIES)"
 
+.PHONY: book
+book: ## the pages of docs as a book with a search, in target/book; installs mdBook into the cache where there is none (minutes)
+	@.ci/book
+
 .PHONY: clean
 clean: ## remove what was built here; caches outside the checkout stay
 	cargo clean

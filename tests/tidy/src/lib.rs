@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod annotations;
+pub mod book;
 pub mod breaches;
 pub mod callers;
 pub mod code;

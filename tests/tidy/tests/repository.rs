@@ -6,9 +6,9 @@
 use std::{path::Path, sync::LazyLock};
 
 use tests_tidy::{
-    Crate, Repository, Source, annotations, breaches::Breaches, callers, code::Code, commits, cycles, edges,
-    features, fuzz_lock, headers, licences, links, metrics, named_tests, names, quotes, rows, sentences,
-    sizes, steps, unsafe_code, versions, words,
+    Crate, Repository, Source, annotations, book, breaches::Breaches, callers, code::Code, commits, cycles,
+    edges, features, fuzz_lock, headers, licences, links, metrics, named_tests, names, quotes, rows,
+    sentences, sizes, steps, unsafe_code, versions, words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -154,6 +154,13 @@ fn links_of_the_pages_lead_somewhere() {
     let tree = links::Tree::read().unwrap();
     assert!(tree.pages.contains_key("README.md") && tree.paths.contains("tests/tidy/src/links.rs"));
     holds(&links::check(&tree));
+}
+
+#[test]
+fn the_book_has_each_page_once_and_whatever_the_pages_link_to() {
+    let tree = links::Tree::read().unwrap();
+    assert!(tree.pages.contains_key(book::CONTENTS));
+    holds(&book::check(&tree));
 }
 
 #[test]
