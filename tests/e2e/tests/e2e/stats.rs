@@ -89,7 +89,7 @@ async fn figures_grow_with_what_a_container_does() {
     let pod_before = pod_stats_of_now(&mut client, &pod).await;
     let ip = client.sh(&container, "ip route | sed -n 's/^default via \\([^ ]*\\).*/\\1/p'").await.unwrap();
     let work = format!(
-        "dd if=/dev/zero of=/big bs=1M count=20 conv=fsync && dd if=/dev/zero of=/dev/shm/held bs=1M count=16 && \
+        "dd if=/dev/zero of=/big bs=1M count=20 && sync && dd if=/dev/zero of=/dev/shm/held bs=1M count=16 && \
          i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done; ping -c 2 -w 300 {}",
         ip.trim()
     );
