@@ -32,6 +32,8 @@ mod logs;
 mod man;
 mod node;
 mod one_by_one;
+#[cfg(test)]
+mod pages;
 mod port_forward;
 mod ps;
 mod resolve;
