@@ -188,6 +188,16 @@ fn an_operator_finds_each_error_of_the_daemon_on_a_page() {
 }
 
 #[test]
+fn every_block_of_commands_has_a_test_or_a_reason_to_have_none() {
+    let tree = links::Tree::read().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).ok();
+    let rows = tests_pages::rows(&read(tests_pages::ROWS).unwrap()).unwrap();
+    assert!(rows.len() > 20, "the rows are read whole");
+    holds(&tests_pages::check(&tree.pages, &rows, &read));
+}
+
+#[test]
 fn metrics_of_the_code_are_on_the_operators_page() {
     let tree = links::Tree::read().unwrap();
     holds(&metrics::check(&tree.pages[metrics::PAGE], &REPOSITORY.sources));
