@@ -77,12 +77,12 @@ pub(crate) struct FoundImage {
 }
 
 impl FoundImage {
-    /// The image's name for people: the tag that the container's author has written, or any other. `None`
-    /// without a tag.
-    pub(crate) fn tag_of(&self, author: &str) -> Option<&String> {
+    /// The image's name for people: the tag that the container's author has written, or any other. It is
+    /// empty without a tag.
+    pub(crate) fn tag_of(&self, author: &str) -> String {
         let whole = runtime_image::whole_name(author).ok();
         let written = self.tags.iter().find(|tag| whole.as_ref() == Some(*tag));
-        written.or_else(|| self.tags.first())
+        written.or_else(|| self.tags.first()).cloned().unwrap_or_default()
     }
 }
 

@@ -117,7 +117,7 @@ impl Driver {
         let record = Arc::new(ContainerRecord {
             log_path: log::path(&self.record.spec, &spec),
             pod_id: self.record.id.clone(),
-            image_tag: image.tag_of(&spec.user_specified_image).cloned().unwrap_or_default(),
+            image_tag: image.tag_of(&spec.user_specified_image),
             image_id: image.id,
             image_ref: image.reference,
             image: image.config,

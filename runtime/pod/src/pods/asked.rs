@@ -61,7 +61,7 @@ fn planned(
         id,
         pod_id: pod.id.clone(),
         spec: spec.clone(),
-        image_tag: image.tag_of(&spec.user_specified_image).cloned().unwrap_or_default(),
+        image_tag: image.tag_of(&spec.user_specified_image),
         image_id: image.id,
         image_ref: image.reference,
         process: Arc::new(plan.oci.process().clone().unwrap_or_default()),
