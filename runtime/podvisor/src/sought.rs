@@ -6,6 +6,7 @@
 //! ```
 
 use crate::listing::{Pod, State};
+use crate::one_by_one::Subject as _;
 use crate::show::units;
 
 /// Candidates listed in an error.
@@ -58,7 +59,7 @@ pub(crate) enum SoughtError {
 /// All candidates.
 pub(crate) fn candidates(pods: &[Pod]) -> Vec<Candidate> {
     let of = |pod: &Pod| {
-        let path = format!("{}/{}", pod.namespace, pod.name);
+        let path = pod.path();
         let itself = Candidate {
             kind: Kind::Pod,
             id: pod.id.clone(),

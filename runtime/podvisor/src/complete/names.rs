@@ -3,6 +3,8 @@
 use proto_cri::v1;
 
 use crate::listing::{Container, Pod, State};
+use crate::one_by_one::Subject as _;
+use crate::show::units;
 
 /// A name, and a few words about what has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,10 +50,9 @@ pub(super) fn paths(all: &[Pod]) -> Vec<Named> {
 /// Tags of images, and the beginnings of the ids of those without a tag.
 pub(super) fn images(all: &[v1::Image]) -> Vec<Named> {
     let of = |image: &v1::Image| {
-        let hex = image.id.split_once(':').map_or(image.id.as_str(), |(_, hex)| hex);
-        let id: String = hex.chars().take(12).collect();
-        let named = |name: &String| Named { name: name.clone(), about: id.clone() };
-        let without = || vec![Named { name: id.clone(), about: image.repo_digests.join(" ") }];
+        let id = units::short_digest(&image.id);
+        let named = |name: &String| Named { name: name.clone(), about: id.to_owned() };
+        let without = || vec![Named { name: id.to_owned(), about: image.repo_digests.join(" ") }];
         if image.repo_tags.is_empty() { without() } else { image.repo_tags.iter().map(named).collect() }
     };
     all.iter().flat_map(of).filter(is_plain).collect()
@@ -59,11 +60,11 @@ pub(super) fn images(all: &[v1::Image]) -> Vec<Named> {
 
 fn pod_name(pod: &Pod, all: &[Pod]) -> String {
     let others = all.iter().filter(|other| other.name == pod.name);
-    if others.count() == 1 { pod.name.clone() } else { format!("{}/{}", pod.namespace, pod.name) }
+    if others.count() == 1 { pod.name.clone() } else { pod.path() }
 }
 
 fn path(pod: &Pod, container: &Container) -> String {
-    format!("{}/{}/{}", pod.namespace, pod.name, container.name)
+    format!("{}/{}", pod.path(), container.name)
 }
 
 fn about(pod: &Pod) -> String {

@@ -6,7 +6,6 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use proto_images::v1::{Layer, Progress, State};
 
 use super::lines::{step, word};
-use super::rows::short_id;
 use crate::show::{escape, units};
 
 /// The interval between two frames of the spinner.
@@ -56,7 +55,7 @@ fn bar(layer: &Layer) -> ProgressBar {
     let style =
         ProgressStyle::with_template("  {prefix} {msg:<11} {bar:30} {binary_bytes:>10}/{binary_total_bytes}");
     let bar = ProgressBar::new(layer.total_bytes);
-    let bar = bar.with_prefix(escape::line(short_id(&layer.digest)).into_owned());
+    let bar = bar.with_prefix(escape::line(units::short_digest(&layer.digest)).into_owned());
     style.map_or(bar.clone(), |style| bar.with_style(style))
 }
 

@@ -12,11 +12,10 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::pack::Input;
-use super::rows::short_id;
 use super::transfer::{self, Ended, Interrupts, Shown};
 use crate::config::Config;
 use crate::daemon::Daemon;
-use crate::show::{escape, out};
+use crate::show::{escape, out, units};
 
 /// Requests in the queue to the daemon.
 const QUEUE: usize = 4;
@@ -85,7 +84,7 @@ fn lines(images: &[Image], quiet: bool) -> String {
         }
         let names = image.repo_tags.join(", ");
         let names = if names.is_empty() { "an image without a name".to_owned() } else { names };
-        format!("imported {} ({})\n", escape::line(&names), escape::line(short_id(&image.id)))
+        format!("imported {} ({})\n", escape::line(&names), escape::line(units::short_digest(&image.id)))
     };
     images.iter().map(line).collect()
 }

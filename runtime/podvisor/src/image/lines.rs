@@ -4,7 +4,6 @@
 use proto_images::v1::layer::State as LayerState;
 use proto_images::v1::{Layer, Progress, State};
 
-use super::rows::short_id;
 use crate::show::{escape, units};
 
 /// The steps printed so far.
@@ -65,7 +64,7 @@ fn of_layer(layer: &Layer) -> String {
         LayerState::Downloading | LayerState::Converting => format!(" {}", units::bytes(layer.total_bytes)),
         _ => String::new(),
     };
-    format!("{}: {word}{size}", escape::line(short_id(&layer.digest)))
+    format!("{}: {word}{size}", escape::line(units::short_digest(&layer.digest)))
 }
 
 /// A layer's step in a word.

@@ -6,12 +6,11 @@ use anyhow::Context;
 use proto_images::v1::{Image, PullRequest};
 
 use super::credentials::{CredentialArgs, Given};
-use super::rows::short_id;
 use super::transfer::{self, Ended, Interrupts, Shown};
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
 use crate::exit;
-use crate::show::{escape, out};
+use crate::show::{escape, out, units};
 
 /// Arguments of `podvisor pull`.
 #[derive(Debug, clap::Args)]
@@ -109,7 +108,9 @@ async fn pull_one(
 fn lines(name: &str, images: &[Image], quiet: bool) -> String {
     let line = |image: &Image| match quiet {
         true => escape::line(&image.id).into_owned() + "\n",
-        false => format!("pulled {} ({})\n", escape::line(name), escape::line(short_id(&image.id))),
+        false => {
+            format!("pulled {} ({})\n", escape::line(name), escape::line(units::short_digest(&image.id)))
+        }
     };
     images.iter().map(line).collect()
 }

@@ -5,12 +5,11 @@ use std::process::ExitCode;
 
 use proto_cri::v1;
 
-use super::rows::short_id;
 use crate::complete;
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
 use crate::exit;
-use crate::show::{escape, out};
+use crate::show::{escape, out, units};
 
 /// Arguments of `podvisor rmi`.
 #[derive(Debug, clap::Args)]
@@ -54,7 +53,7 @@ async fn remove_one(daemon: &Daemon, name: &str) -> Result<Option<v1::Image>, Da
 fn line(image: &v1::Image) -> String {
     let names = [&image.repo_tags[..], &image.repo_digests].concat().join(", ");
     let of = if names.is_empty() { String::new() } else { format!(": {names}") };
-    escape::line(&format!("removed {}{of}", short_id(&image.id))).into_owned() + "\n"
+    escape::line(&format!("removed {}{of}", units::short_digest(&image.id))).into_owned() + "\n"
 }
 
 #[cfg(test)]

@@ -40,15 +40,10 @@ fn of_image(image: &v1::Image, digests: bool) -> Vec<Vec<String>> {
 fn row(image: &v1::Image, name: String, digests: bool) -> Vec<String> {
     let digest = digests.then(|| digest_of(&name, &image.repo_digests));
     let pinned = if image.pinned { "yes" } else { units::UNKNOWN };
-    let mut row = vec![name, short_id(&image.id).to_owned(), units::bytes(image.size), pinned.to_owned()];
+    let mut row =
+        vec![name, units::short_digest(&image.id).to_owned(), units::bytes(image.size), pinned.to_owned()];
     row.extend(digest);
     row
-}
-
-/// The first letters of an image's id, without the algorithm. All commands accept them in place of the whole
-/// id.
-pub(super) fn short_id(id: &str) -> &str {
-    units::short(id.split_once(':').map_or(id, |(_, hex)| hex))
 }
 
 /// The digests of the image in the registry of this name.

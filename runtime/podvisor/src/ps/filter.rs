@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::listing::{Container, Pod, State};
+use crate::one_by_one::Subject as _;
 
 /// The filters. All given ones must hold.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -52,8 +53,7 @@ impl Filter {
 
     fn names(&self, pod: &Pod) -> bool {
         let means = |sought: &String| {
-            let whole = format!("{}/{}", pod.namespace, pod.name);
-            !sought.is_empty() && (pod.id.starts_with(sought) || pod.name == *sought || whole == *sought)
+            !sought.is_empty() && (pod.id.starts_with(sought) || pod.name == *sought || pod.path() == *sought)
         };
         self.namespace.as_ref().is_none_or(|namespace| pod.namespace == *namespace)
             && self.pod.as_ref().is_none_or(means)

@@ -79,6 +79,11 @@ pub(crate) fn short(id: &str) -> &str {
     id.char_indices().nth(SHORT_ID).map_or(id, |(end, _)| &id[..end])
 }
 
+/// The beginning of a digest, without the algorithm. All commands accept an image's in place of its whole id.
+pub(crate) fn short_digest(digest: &str) -> &str {
+    short(digest.split_once(':').map_or(digest, |(_, hex)| hex))
+}
+
 /// The clock's time in nanoseconds since the epoch, as in CRI.
 pub(crate) fn now_ns() -> i64 {
     i64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(i64::MAX)
