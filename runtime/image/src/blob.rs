@@ -245,6 +245,7 @@ impl BlobReader {
     fn receive(&mut self) -> io::Result<()> {
         let Some(network) = &mut self.network else { return Ok(()) };
         match network.next() {
+            None if self.sources.ended.is_cancelled() => return self.interrupt(),
             None => self.network = None,
             Some(Ok(piece)) => {
                 if self.received + piece.len() as u64 > self.descriptor.size {
@@ -261,6 +262,11 @@ impl BlobReader {
             Some(Err(error)) => return self.fail(error),
         }
         Ok(())
+    }
+
+    /// Fails because the pull has ended. The bytes received so far are right, for all we know.
+    fn interrupt(&mut self) -> io::Result<()> {
+        self.fail(ImageError::Interrupted("reading a blob"))
     }
 
     fn fail(&mut self, failure: ImageError) -> io::Result<()> {
@@ -297,6 +303,9 @@ impl Read for BlobReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if let Some(failure) = &self.failure {
             return Err(io::Error::other(failure.to_string()));
+        }
+        if self.sources.ended.is_cancelled() {
+            self.interrupt()?;
         }
         if self.on_disk > 0 {
             let wanted = self.on_disk.min(buffer.len() as u64) as usize;

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use runtime_spans::{always, span};
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 
 use crate::blob::{self, BlobReader};
 use crate::blocking::{blocking, blocking_on_layer};
@@ -34,9 +35,21 @@ pub(crate) struct Fetch {
     pub(crate) progress: LayerProgress,
 }
 
+/// The work's name, where it ended early.
+const UNPACKING: &str = "unpacking a layer";
+
+/// A layer before it is unpacked.
+enum Opened {
+    /// It is in the store.
+    Tree(TreeFile),
+    /// Its blob, with the locks to be held until it is unpacked.
+    Blob(Box<BlobReader>, (OwnedMutexGuard<()>, OwnedMutexGuard<()>, Option<OwnedSemaphorePermit>)),
+}
+
 impl Fetch {
     /// Returns the layer's tree once the layer is in the store. If a host's bytes are wrong, the next host is
-    /// asked. The caller has pinned the layer and its blob.
+    /// asked. The caller has pinned the layer and its blob. No thread writes to the layer's places after the
+    /// return.
     pub(crate) async fn get(self, sources: Sources) -> Result<TreeFile, ImageError> {
         loop {
             match self.get_once(&sources).await {
@@ -50,27 +63,40 @@ impl Fetch {
     }
 
     async fn get_once(&self, sources: &Sources) -> Result<TreeFile, ImageError> {
+        let opened = sources.ended.run_until_cancelled(self.open(sources)).await;
+        let (reader, locks) = match opened.ok_or(ImageError::Interrupted(UNPACKING))?? {
+            Opened::Tree(tree) => {
+                self.progress.enter(LayerState::Exists);
+                return Ok(tree);
+            }
+            Opened::Blob(reader, locks) => (reader, locks),
+        };
+        let (store, expected) = (Arc::clone(&self.store), self.expected.clone());
+        let (places, budget, progress) =
+            (self.places.clone(), Arc::clone(&self.budget), self.progress.clone());
+        blocking_on_layer(UNPACKING, move || {
+            // The thread outlives a dropped pull. Until the thread ends, no other pull may have the layer and
+            // the blob.
+            let _locks = locks;
+            unpack(*reader, &store, &expected, &places, &budget, &progress)
+        })
+        .await
+    }
+
+    /// Waits for the layer's turn and opens its blob, unless its tree is in the store. May be dropped at any
+    /// time.
+    async fn open(&self, sources: &Sources) -> Result<Opened, ImageError> {
         let store = &self.store;
         let layer_lock =
             always(span!("wait for the layer"), store.layer_locks.lock(&self.expected.diff_id)).await;
         if let Some(tree) = self.here().await? {
-            self.progress.enter(LayerState::Exists);
-            return Ok(tree);
+            return Ok(Opened::Tree(tree));
         }
         // Taken before the blob's lock, so a holder of that lock never waits for a place.
         let place = always(span!("wait for a place"), store.layer_place()).await;
         let blob_lock = store.blob_locks.lock(&self.descriptor.digest).await;
         let reader = blob::open(&store.blobs(), &self.descriptor, &self.source, sources).await?;
-        let (store, expected) = (Arc::clone(store), self.expected.clone());
-        let (places, budget, progress) =
-            (self.places.clone(), Arc::clone(&self.budget), self.progress.clone());
-        blocking_on_layer("unpacking a layer", move || {
-            // The thread outlives a dropped pull. Until the thread ends, no other pull may have the layer and
-            // the blob.
-            let _locks = (layer_lock, blob_lock, place);
-            unpack(reader, &store, &expected, &places, &budget, &progress)
-        })
-        .await
+        Ok(Opened::Blob(Box::new(reader), (layer_lock, blob_lock, place)))
     }
 
     /// Returns the tree of a stored layer. A damaged tree counts as absent.
@@ -118,7 +144,7 @@ fn unpack(
     if let Err(error) = blob.remove() {
         tracing::warn!(error = error::chain(&error), "the blob of a layer is left");
     }
-    let tree = store.tree_path(&expected.diff_id).ok_or(ImageError::Interrupted("unpacking a layer"))?;
+    let tree = store.tree_path(&expected.diff_id).ok_or(ImageError::Interrupted(UNPACKING))?;
     let tree = TreeFile::read_stored(&tree, layer.tree_verity.as_ref())?;
     progress.enter(LayerState::Done);
     Ok(tree)

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use futures::{StreamExt, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use runtime_erofs::BLOB_ALIGNMENT;
 use runtime_fail_points::{Point, pass};
 use runtime_spans::{always, span, step};
@@ -36,6 +36,7 @@ use crate::room;
 use crate::source::Source;
 use crate::store::{Listed, Record, Store};
 use crate::transfer::Sources;
+use crate::tree_file::TreeFile;
 
 /// Layers in transfer at once, per pull; all pulls together have [`crate::store::LAYERS_AT_ONCE_MAX`].
 const LAYERS_AT_ONCE: usize = 3;
@@ -294,7 +295,6 @@ impl Pull {
     ) -> Result<Stack, ImageError> {
         let budget = Arc::new(Budget::new(self.limits.unpacked_bytes));
         let ended = CancellationToken::new();
-        // The first failing layer ends the transfers of all others.
         let _ended = ended.clone().drop_guard();
         let fetch = |number: usize, descriptor: Descriptor, diff_id: String| {
             let (store, source) = (Arc::clone(&self.store), Arc::clone(&self.source));
@@ -324,17 +324,32 @@ impl Pull {
                 }
             })
             .buffer_unordered(LAYERS_AT_ONCE);
-        // Layers arrive in any order and are stacked in their own.
-        let (mut stack, mut early, mut next) = (Stack::default(), BTreeMap::new(), 0);
-        while let Some((number, layer)) = fetched.try_next().await? {
-            early.insert(number, layer);
-            while let Some((what, diff_id, tree)) = early.remove(&next) {
-                let blob = distinct.iter().position(|known| *known == diff_id).unwrap_or(distinct.len());
-                let stacking = move || stack.add(&what, &tree, blob).map(|()| stack);
-                stack = step(span!("stack a layer"), blocking_on_layer("stacking layers", stacking)).await?;
-                next += 1;
-            }
-        }
-        Ok(stack)
+        let stacked = stacked(&mut fetched, distinct).await;
+        // The first failing layer ends all others. Their threads write into the work directory, so it is
+        // removed behind them.
+        ended.cancel();
+        while fetched.next().await.is_some() {}
+        stacked
     }
+}
+
+/// A fetched layer: its number, its name in errors, its diff id and its tree.
+type Fetched = (usize, (String, String, TreeFile));
+
+/// Stacks the layers. They arrive in any order and are stacked in their own.
+async fn stacked(
+    mut fetched: impl Stream<Item = Result<Fetched, ImageError>> + Unpin,
+    distinct: &[String],
+) -> Result<Stack, ImageError> {
+    let (mut stack, mut early, mut next) = (Stack::default(), BTreeMap::new(), 0);
+    while let Some((number, layer)) = fetched.try_next().await? {
+        early.insert(number, layer);
+        while let Some((what, diff_id, tree)) = early.remove(&next) {
+            let blob = distinct.iter().position(|known| *known == diff_id).unwrap_or(distinct.len());
+            let stacking = move || stack.add(&what, &tree, blob).map(|()| stack);
+            stack = step(span!("stack a layer"), blocking_on_layer("stacking layers", stacking)).await?;
+            next += 1;
+        }
+    }
+    Ok(stack)
 }

@@ -2,7 +2,9 @@
 //! nothing installed.
 
 use std::collections::HashMap;
+use std::fs;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::node::{Node, content, limits};
 use crate::wire::read_head;
@@ -11,6 +13,7 @@ use serde_json::json;
 use tests_registry::{Compression, Layer, digest_of};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 /// An answer to one path.
 #[derive(Clone)]
@@ -18,6 +21,8 @@ struct Answer {
     body: Vec<u8>,
     /// The connection ends after so many bytes of the body, once for each number.
     cuts: Vec<usize>,
+    /// The body stops after so many bytes until the gate opens.
+    gate: Option<(usize, watch::Receiver<bool>)>,
 }
 
 #[derive(Default)]
@@ -51,8 +56,16 @@ impl Fake {
     }
 
     fn put_cut(&self, path: &str, body: impl Into<Vec<u8>>, cuts: &[usize]) {
-        let answer = Answer { body: body.into(), cuts: cuts.to_vec() };
+        let answer = Answer { body: body.into(), cuts: cuts.to_vec(), gate: None };
         self.state.lock().unwrap().answers.insert(format!("/v2/t/{path}"), answer);
+    }
+
+    /// Stops the body of a blob after so many bytes, until the returned gate opens.
+    fn hold(&self, digest: &str, after: usize) -> watch::Sender<bool> {
+        let (open, gate) = watch::channel(false);
+        let mut state = self.state.lock().unwrap();
+        state.answers.get_mut(&format!("/v2/t/blobs/{digest}")).unwrap().gate = Some((after, gate));
+        open
     }
 
     fn asked(&self, path: &str) -> Vec<Option<String>> {
@@ -110,7 +123,7 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let (status, body, cut) = match &answer {
         None if path == "/v2/" => ("200 OK", &b"{}"[..], None),
         None => ("404 Not Found", &b""[..], None),
-        Some(Answer { body, cuts }) => match from {
+        Some(Answer { body, cuts, .. }) => match from {
             Some(from) if from <= body.len() => ("206 Partial Content", &body[from..], cuts.first().copied()),
             _ => ("200 OK", &body[..], cuts.first().copied()),
         },
@@ -125,7 +138,13 @@ async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
     let head = format!("HTTP/1.1 {status}\r\n{place}content-length: {length}\r\nconnection: close\r\n\r\n");
     // The other side may have hung up. This is its own business.
     let _ = stream.write_all(head.as_bytes()).await;
-    let _ = stream.write_all(&body[..cut.unwrap_or(body.len())]).await;
+    let mut body = &body[..cut.unwrap_or(body.len())];
+    if let Some((after, mut gate)) = answer.as_ref().and_then(|answer| answer.gate.clone()) {
+        let _ = stream.write_all(&body[..after]).await;
+        body = &body[after..];
+        let _ = gate.wait_for(|is_open| *is_open).await;
+    }
+    let _ = stream.write_all(body).await;
     let _ = stream.shutdown().await;
 }
 
@@ -192,6 +211,32 @@ async fn a_transfer_without_a_byte_is_given_up_and_resumed_by_the_next_pull() {
     node.assert_no_leftovers();
     node.pull(&fake.reference()).await.unwrap();
     assert_eq!(fake.asked(&path).last(), Some(&Some("bytes=50000-".to_owned())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_failed_layer_ends_the_others_and_their_bytes_are_resumed() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    let (wrong, slow) = (layer(1000), layer(4_000_000));
+    fake.put_image(&[wrong.clone(), slow.clone()], |_| {});
+    fake.put(&format!("blobs/{}", wrong.digest()), vec![b'?'; wrong.bytes.len()]);
+    let (fails, arrives) = (fake.hold(&wrong.digest(), 0), fake.hold(&slow.digest(), 50_000));
+    let (images, reference) = (node.images.clone(), fake.reference());
+    let pull = tokio::spawn(async move { images.pull(&reference, None).await });
+    let part = node.blob(&slow.digest(), ".partial");
+    while fs::metadata(&part).map_or(0, |part| part.len()) < 50_000 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    fails.send_replace(true);
+    let (what, _) = content(pull.await.unwrap());
+    assert!(what.starts_with("layer 1 "), "{what}");
+    node.assert_no_leftovers();
+    assert_eq!(fs::metadata(&part).unwrap().len(), 50_000);
+
+    fake.put(&format!("blobs/{}", wrong.digest()), wrong.bytes.clone());
+    arrives.send_replace(true);
+    node.pull(&fake.reference()).await.unwrap();
+    let asked = fake.asked(&format!("blobs/{}", slow.digest()));
+    assert_eq!(asked.last(), Some(&Some("bytes=50000-".to_owned())));
 }
 
 #[tokio::test(flavor = "multi_thread")]

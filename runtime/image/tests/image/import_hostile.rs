@@ -8,7 +8,7 @@ use crate::node::{self, Node};
 use bytes::Bytes;
 use runtime_image::{ContentError, ImageError, ImageErrorKind, Limits, RegistryConfig};
 use serde_json::{Value, json};
-use tests_registry::{Layer, digest_of};
+use tests_registry::{Compression, Layer, digest_of};
 use tokio::sync::mpsc;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -109,6 +109,17 @@ async fn wrong_digests_are_refused() {
     let files = layout(&layers, None).blob(config(&wrong)).blob(manifest(&wrong)).without("index.json");
     let archive = files.with("index.json", index(&[descriptor(&manifest(&wrong), None)])).tar();
     assert!(refusal(&archive).await.contains("not the diff id"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_wrong_layer_ends_the_work_on_the_others() {
+    // The second layer is being unpacked when the first one's end is reached.
+    let zeros = |mib: usize| {
+        Layer::builder().compression(Compression::Zstd).file("f", 0o644, vec![0; mib << 20]).build()
+    };
+    let mut layers = [zeros(16), zeros(256)];
+    layers[0].diff_id = digest_of(b"other");
+    assert!(refusal(&layout(&layers, None).tar()).await.contains("not the diff id"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -64,9 +64,13 @@ impl Node {
         whole
     }
 
-    /// Asserts that a failed pull left nothing but blobs and whole layers.
+    /// Asserts that a failed pull left nothing but blobs and whole layers, and that no thread works for it.
     pub(crate) fn assert_no_leftovers(&self) {
-        assert_eq!(fs::read_dir(self.directory.path().join("tmp")).unwrap().count(), 0);
+        let temporary = self.directory.path().join("tmp");
+        let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let mut open = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
+        assert_eq!(open.find(|path| path.starts_with(&temporary)), None);
+        assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
         assert_eq!(fs::read_dir(self.directory.path().join("images")).unwrap().count(), 0);
         assert!(self.images.list().is_empty());
     }
