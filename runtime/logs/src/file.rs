@@ -13,7 +13,7 @@
 use std::{
     fs::{self, File, OpenOptions},
     io::{self, Write},
-    os::unix::fs::{FileExt, OpenOptionsExt},
+    os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     path::Path,
     sync::Arc,
     time::{Duration, Instant},
@@ -158,8 +158,11 @@ impl Open {
 
     /// Opens the file if it is not open, and cuts the unfinished line off its end. A daemon killed during a
     /// write leaves one, and the agent sends the whole line again.
+    ///
+    /// A file without a name is opened anew, because nobody reads it. The kubelet moves a rotated log back
+    /// over the new file if a reopening takes too long.
     fn open(&mut self, path: &Path) -> io::Result<()> {
-        if self.file.is_some() {
+        if self.file.as_ref().is_some_and(|file| file.metadata().is_ok_and(|file| file.nlink() > 0)) {
             return Ok(());
         }
         let file = append_to(path)?;
@@ -317,6 +320,24 @@ mod tests {
         fs::remove_file(&folder).unwrap();
         log.append(b"kept\n".to_vec()).await;
         assert_eq!(fs::read(folder.join("0.log")).unwrap(), b"kept\n");
+    }
+
+    #[tokio::test]
+    async fn a_log_whose_file_was_replaced_or_removed_is_written_under_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, rotated) = (dir.path().join("0.log"), dir.path().join("0.log.1"));
+        let log = LogFile::open(&path, &pool()).await.unwrap();
+        log.append(b"one\n".to_vec()).await;
+        // The kubelet takes back a rotation that it believes to have failed.
+        fs::rename(&path, &rotated).unwrap();
+        log.reopen().await.unwrap();
+        fs::rename(&rotated, &path).unwrap();
+        log.append(b"two\n".to_vec()).await;
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+        // A person makes room.
+        fs::remove_file(&path).unwrap();
+        log.append(b"three\n".to_vec()).await;
+        assert_eq!(fs::read_to_string(&path).unwrap(), "three\n");
     }
 
     #[tokio::test]
