@@ -25,6 +25,9 @@ const BYTES_MAX: u64 = 1 << 20;
 /// Marks a process of k3s's own containerd, ended by the switch.
 const K3S_CONTAINERD: &str = "/run/k3s/containerd/";
 
+/// Units with a kubelet of k3s.
+const K3S_UNITS: [&str; 2] = ["k3s.service", "k3s-agent.service"];
+
 /// The first lines of each file written here.
 const HEAD: &str =
     "# Written by `podvisor node install --switch-kubelet`, and taken away by `podvisor node remove`.\n";
@@ -99,7 +102,7 @@ pub enum KubeletError {
 impl Kubelet {
     /// Finds the node's kubelet.
     pub(crate) fn find(host: &dyn Host) -> Result<Kubelet, KubeletError> {
-        for unit in ["k3s.service", "k3s-agent.service"] {
+        for unit in K3S_UNITS {
             if is_loaded(host, unit)? {
                 return Ok(Kubelet::K3s { unit });
             }
@@ -165,6 +168,16 @@ impl Kubelet {
             }
         }
     }
+}
+
+/// Whether pods of another runtime would be left behind by this unit's return to its own: k3s starts a
+/// containerd of its own then. Other kubelets go back to the runtime that these pods are in.
+pub(crate) fn leaves_pods_behind(root: &HostRoot, unit: &str) -> Result<bool, ProcessesError> {
+    if !K3S_UNITS.contains(&unit) {
+        return Ok(false);
+    }
+    let shims = processes::arguments(root, "containerd-shim")?;
+    Ok(shims.iter().any(|arguments| !arguments.iter().any(|argument| argument.contains(K3S_CONTAINERD))))
 }
 
 /// Returns the socket of the running kubelet's runtime; `None` if no kubelet is found.

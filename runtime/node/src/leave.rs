@@ -5,6 +5,7 @@
 //! kubelet starts with its old runtime. systemd does all this as one job, and starts the kubelet in any case.
 
 use crate::host::{CallError, Host};
+use crate::kubelet;
 use crate::processes::{self, ProcessesError};
 use crate::record::{Held, InstallRecord, RecordError};
 use crate::report::{Report, say};
@@ -26,6 +27,15 @@ pub enum LeaveError {
         .0.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
     )]
     Vms(Vec<u32>),
+    /// Pods run in the runtime beside k3s. Nothing would manage them afterwards.
+    #[error(
+        "pods run in the runtime behind Podvisor, and {unit} would start them a second time in its own containerd: drain the \
+         node, end the rest with crictl at that runtime's socket, and run this command on the node itself"
+    )]
+    K3sPods {
+        /// The unit of k3s.
+        unit: String,
+    },
     /// The program for ending pods is missing.
     #[error("VMs still run, and {0} is not there to end them: install Podvisor again first")]
     NoProgram(String),
@@ -72,6 +82,11 @@ pub(crate) fn way_back(
     let vms = processes::vmms(root)?;
     if !vms.is_empty() && !force {
         return Err(LeaveError::Vms(vms));
+    }
+    if let Some(switch) = &record.kubelet
+        && kubelet::leaves_pods_behind(root, &switch.unit)?
+    {
+        return Err(LeaveError::K3sPods { unit: switch.unit.clone() });
     }
     let program = record.prefix.join("bin/podvisor");
     let has_program = root.kind(&program)?.is_some();

@@ -2,15 +2,17 @@
 //! record goes last.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::host::{CallError, Host};
 use crate::install::{self, DAEMON, DEVICE_PLUGIN};
+use crate::kubelet::{self, KubeletError};
 use crate::leave::{self, LeaveError};
 use crate::payload::CONFIGURATION;
 use crate::record::{Held, InstallRecord, RecordError};
 use crate::report::{Report, say};
 use crate::root::{HostRoot, RootError};
+use crate::settings::{Settings, SettingsError};
 
 /// Directories of state in their default places. State elsewhere, by configuration, stays.
 const STATE: &[&str] = &["/run/podvisor", "/var/lib/podvisor", "/var/lib/cni/podvisor"];
@@ -42,6 +44,18 @@ pub enum RemoveError {
     /// systemd failed.
     #[error(transparent)]
     Call(#[from] CallError),
+    /// A kubelet that somebody else switched to Podvisor.
+    #[error(
+        "the kubelet uses Podvisor ({}), and was not switched by this program: give it another runtime first",
+        .0.display()
+    )]
+    InUse(PathBuf),
+    /// The node's configuration cannot be read.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The node's kubelet cannot be seen.
+    #[error(transparent)]
+    Kubelet(#[from] KubeletError),
     /// Something is mounted in the state's directories.
     #[error("{0} on the node is still mounted: unmount it, and run this again")]
     Mounted(String),
@@ -63,6 +77,11 @@ pub fn remove(
     }
     let held = Held::take(root)?;
     let mut record = held.record.clone().unwrap_or_default();
+    if record.kubelet.is_none()
+        && let Some(socket) = in_use(root)?
+    {
+        return Err(RemoveError::InUse(socket));
+    }
     leave::way_back(root, host, &mut record, spec.force, report)?;
     units(root, host, &record, report)?;
     // Not earlier: a running daemon has mounts for pooled VMMs.
@@ -83,6 +102,12 @@ pub fn remove(
     leave::clear(root)?;
     held.remove(root)?;
     Ok(())
+}
+
+/// The daemon's socket, if the node's kubelet uses it.
+fn in_use(root: &HostRoot) -> Result<Option<PathBuf>, RemoveError> {
+    let Some(settings) = Settings::read(root)? else { return Ok(None) };
+    Ok(kubelet::socket_in_use(root)?.filter(|socket| *socket == settings.socket))
 }
 
 /// Stops and disables our units.
@@ -141,8 +166,6 @@ fn mounted(root: &HostRoot) -> Result<Option<String>, RootError> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use super::*;
 
     #[test]

@@ -130,6 +130,22 @@ fn k3s_with_pods_in_its_own_containerd_is_not_switched() {
 }
 
 #[test]
+fn k3s_does_not_leave_while_pods_run_in_the_runtime_beside_it() {
+    let node = k3s();
+    node.install().unwrap();
+    let shim = "containerd-shim-runc-v2\0-address\0/run/containerd/containerd.sock\0";
+    node.process(50, "containerd-shim", shim);
+    for force in [false, true] {
+        let refused = leave(&node.root, &node.systemd, force, &mut |_| {}).unwrap_err();
+        assert!(matches!(&refused, LeaveError::K3sPods { unit } if unit == "k3s-agent.service"), "{refused}");
+    }
+    assert!(node.path("etc/rancher/k3s/config.yaml.d/90-podvisor.yaml").exists());
+    fs::remove_dir_all(node.path("proc/50")).unwrap();
+    leave(&node.root, &node.systemd, false, &mut |_| {}).unwrap();
+    assert!(!node.path("etc/rancher/k3s/config.yaml.d/90-podvisor.yaml").exists());
+}
+
+#[test]
 fn leaving_gives_the_kubelet_its_old_runtime_and_keeps_what_is_installed() {
     let node = Node::new();
     leave(&node.root, &node.systemd, false, &mut |_| {}).unwrap();

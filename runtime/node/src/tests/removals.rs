@@ -35,6 +35,23 @@ fn a_removed_node_is_as_before_but_for_its_configuration_and_state() {
 }
 
 #[test]
+fn a_kubelet_that_somebody_else_switched_keeps_its_runtime() {
+    let mut node = Node::new();
+    node.spec.switch_kubelet = false;
+    node.install().unwrap();
+    let uses = |socket: &str| {
+        let arguments = format!("kubelet\0--container-runtime-endpoint=unix://{socket}\0");
+        fs::write(node.path("proc/40/cmdline"), arguments).unwrap();
+    };
+    uses("/run/podvisor/podvisor.sock");
+    let refused = node.remove(true, true).unwrap_err();
+    assert!(matches!(&refused, RemoveError::InUse(socket) if socket.ends_with("podvisor.sock")), "{refused}");
+    assert!(node.is_running("podvisor.service") && node.path("opt/podvisor/bin/podvisor").exists());
+    uses("/run/containerd/containerd.sock");
+    node.remove(false, false).unwrap();
+}
+
+#[test]
 fn a_purge_takes_configuration_and_state_and_follows_no_link() {
     let node = Node::new();
     let before = node.files(true);
