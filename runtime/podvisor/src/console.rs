@@ -12,6 +12,7 @@ use runtime_pod::PodLogs;
 use crate::complete;
 use crate::config::Config;
 use crate::run::place;
+use crate::show::out;
 
 /// The interval between two reads of the file.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -42,7 +43,7 @@ pub(crate) async fn console(config: &Config, args: Args) -> anyhow::Result<ExitC
         match std::fs::read(&console.path) {
             Ok(content) => {
                 let mut stdout = std::io::stdout().lock();
-                printed = print(&content, printed, &mut stdout).context("writing the console")?;
+                printed = print(&content, printed, &mut stdout).map_err(out::failed)?;
             }
             // The pod was stopped in between. Its file is now where consoles are kept.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && console.growing => continue,

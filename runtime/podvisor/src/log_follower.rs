@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::show::out;
 use anyhow::Context;
 
 /// Bytes read at a time.
@@ -68,7 +69,7 @@ fn print_rest(file: &mut File, decoder: &mut Decoder) -> anyhow::Result<()> {
             }
         });
         if let Some(error) = failed {
-            return Err(error).context("writing the container's output");
+            return Err(out::failed(error));
         }
     }
 }

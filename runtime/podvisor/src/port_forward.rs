@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::resolve;
 use crate::session::Trust;
+use crate::show::out;
 
 /// Bytes per read from a connection.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -66,7 +67,8 @@ pub(crate) async fn port_forward(config: &Config, args: Args) -> anyhow::Result<
         let listener = TcpListener::bind((args.address, ports.local))
             .await
             .with_context(|| format!("listening on {}, port {}", args.address, ports.local))?;
-        println!("forwarding {} to port {} of the pod", listener.local_addr()?, ports.pod);
+        let at = listener.local_addr()?;
+        out::print(&format!("forwarding {at} to port {} of the pod\n", ports.pod))?;
         let pod = Pod { client: client.clone(), trust: Arc::clone(&trust), id: id.clone(), port: ports.pod };
         listening.spawn(accept(listener, pod));
     }

@@ -36,7 +36,8 @@ pub(crate) fn check(loaded: &Loaded, args: &Args) -> anyhow::Result<ExitCode> {
     let mut report = |finding: Finding| {
         failed |= matches!(&finding.outcome, Err(problem) if !problem.minor);
         match args.form.form {
-            Form::Text => println!("{}", finding.line(console::colors_enabled())),
+            // The exit status counts for a script that reads no further (`grep -q`).
+            Form::Text => out::say(finding.line(console::colors_enabled())),
             Form::Json => findings.push(finding),
         }
     };

@@ -88,13 +88,13 @@ async fn examine(config: &Config, Args { repair, form }: Args) -> anyhow::Result
     for difference in &found {
         let mut one = Reported::of(difference);
         if form.form == Form::Text {
-            println!("{}\n    means: {}\n    do:    {}", one.what, one.means, one.advice);
+            out::say(format_args!("{}\n    means: {}\n    do:    {}", one.what, one.means, one.advice));
         }
         if repair && difference.is_leftover() {
             let outcome = take_away(difference, &cni).await;
             match (&outcome, form.form) {
-                (Ok(()), Form::Text) => println!("    done:  taken away"),
-                (Err(why), Form::Text) => println!("    stays: {why}"),
+                (Ok(()), Form::Text) => out::say("    done:  taken away"),
+                (Err(why), Form::Text) => out::say(format_args!("    stays: {why}")),
                 (_, Form::Json) => {}
             }
             one.repaired = Some(outcome.is_ok());
@@ -106,8 +106,8 @@ async fn examine(config: &Config, Args { repair, form }: Args) -> anyhow::Result
     let left = reported.iter().filter(|one| one.repaired != Some(true)).count();
     match (form.form, reported.len()) {
         (Form::Json, _) => out::print(&json::pretty(&reported)?)?,
-        (Form::Text, 0) => println!("nothing found: the records and the node agree"),
-        (Form::Text, all) => println!("differences: {all}; left: {left}"),
+        (Form::Text, 0) => out::say("nothing found: the records and the node agree"),
+        (Form::Text, all) => out::say(format_args!("differences: {all}; left: {left}")),
     }
     Ok(left)
 }

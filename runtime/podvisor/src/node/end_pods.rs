@@ -13,6 +13,7 @@ use runtime_node::HostRoot;
 
 use crate::client::{self, Client};
 use crate::config::Config;
+use crate::show::out;
 
 /// Names of pods in a refusal.
 const NAMES_MAX: usize = 20;
@@ -53,7 +54,7 @@ pub(crate) async fn end_pods(config: &Config, force: bool) -> anyhow::Result<Exi
     }
     for pod in &ours {
         end(&mut daemon, pod).await.with_context(|| format!("ending {}", name(pod)))?;
-        println!("ended {}", name(pod));
+        out::say(format_args!("ended {}", name(pod)));
     }
     match vmms()?.len() {
         0 => Ok(ExitCode::SUCCESS),

@@ -16,6 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::client;
 use crate::config::Config;
+use crate::show::out;
 
 /// The interval between two checks of a switched kubelet. Fifteen checks see a kubelet ending and restarting
 /// after 10 s.
@@ -155,14 +156,14 @@ fn install(args: InstallArgs) -> anyhow::Result<ExitCode> {
         switch_kubelet: args.switch_kubelet,
         between_looks: BETWEEN_LOOKS,
     };
-    runtime_node::install(&root, &host, &spec, &mut |step| println!("{step}"))?;
+    runtime_node::install(&root, &host, &spec, &mut |step| out::say(step))?;
     label(args.node.node, true)
 }
 
 fn leave(args: &LeaveArgs) -> anyhow::Result<ExitCode> {
     let (root, host) = places(&args.node)?;
     unlabelled(&args.node, args.force, || {
-        Ok(runtime_node::leave(&root, &host, args.force, &mut |step| println!("{step}"))?)
+        Ok(runtime_node::leave(&root, &host, args.force, &mut |step| out::say(step))?)
     })
 }
 
@@ -172,12 +173,12 @@ fn remove(args: &RemoveArgs) -> anyhow::Result<ExitCode> {
     let mut said = String::new();
     unlabelled(&args.node, args.force || args.wait, || {
         loop {
-            match runtime_node::remove(&root, &host, spec, &mut |step| println!("{step}")) {
+            match runtime_node::remove(&root, &host, spec, &mut |step| out::say(step)) {
                 Ok(()) => return Ok(()),
                 Err(error @ RemoveError::Leave(LeaveError::Vms(_))) if args.wait => {
                     let now = error.to_string();
                     if now != said {
-                        println!("waiting: {now}");
+                        out::say(format_args!("waiting: {now}"));
                         said = now;
                     }
                     std::thread::sleep(BETWEEN_ATTEMPTS);
@@ -214,14 +215,17 @@ fn places(args: &NodeArgs) -> anyhow::Result<(HostRoot, MountedHost)> {
 
 fn label(node: Option<String>, has_podvisor: bool) -> anyhow::Result<ExitCode> {
     let Some(node) = node else {
-        println!("label: left alone, since --node names no node");
+        out::say("label: left alone, since --node names no node");
         return Ok(ExitCode::SUCCESS);
     };
     let cluster =
         Cluster::of_this_pod(|name| std::env::var(name).ok()).context("--node needs a pod of the cluster")?;
     client::block_on(async {
         cluster.label(&node, has_podvisor).await?;
-        println!("label: podvisor.io/runtime {} {node}", if has_podvisor { "is on" } else { "is not on" });
+        out::say(format_args!(
+            "label: podvisor.io/runtime {} {node}",
+            if has_podvisor { "is on" } else { "is not on" }
+        ));
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -1,9 +1,9 @@
 //! Standard output with a reader that may close it: `podvisor ps | head` ends quietly.
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 
-use anyhow::Context;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// The reader has closed the output, so the command ends silently.
@@ -20,10 +20,20 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 }
 
 fn write(to: &mut impl Write, text: &str) -> anyhow::Result<()> {
-    match to.write_all(text.as_bytes()).and_then(|()| to.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(ReaderGone.into()),
-        written => written.context("writing the output"),
+    to.write_all(text.as_bytes()).and_then(|()| to.flush()).map_err(failed)
+}
+
+/// The error of a failed write to the output: [`ReaderGone`], or another one.
+pub(crate) fn failed(error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::BrokenPipe => ReaderGone.into(),
+        _ => anyhow::Error::from(error).context("writing the output"),
     }
+}
+
+/// Writes a line about work that goes on, with a reader or without.
+pub(crate) fn say(line: impl Display) {
+    let _ = print(&format!("{line}\n"));
 }
 
 /// Whether the output still has a reader, for a command with long pauses in its output. Does not block.
