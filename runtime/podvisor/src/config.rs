@@ -216,7 +216,7 @@ impl Default for Cni {
     fn default() -> Self {
         Self {
             conf_dir: "/etc/cni/net.d".into(),
-            bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+            bin_dirs: ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"].map(PathBuf::from).into(),
             cache_dir: "/var/lib/cni/podvisor".into(),
             conf_template: None,
             settings: Settings::Replay,
@@ -338,12 +338,23 @@ impl Config {
     /// handler.
     pub(crate) fn handlers(&self) -> (Vec<Handler>, Option<String>) {
         let handlers = if self.handler.is_empty() { vec![Handler::default()] } else { self.handler.clone() };
-        let default = match &handlers[..] {
-            _ if self.upstream.socket.is_some() && self.upstream.unnamed_pods == UnnamedPods::All => None,
+        let default = self.first_handler().filter(|_| !self.sends_unnamed_pods_away());
+        (handlers, default)
+    }
+
+    /// The handler of VMs for a command that names none: the only one, or the one marked as the default,
+    /// wherever requests without a handler go. `None` if there are several without a mark.
+    pub(crate) fn first_handler(&self) -> Option<String> {
+        match &self.handler[..] {
+            [] => Some(Handler::default().name),
             [only] => Some(only.name.clone()),
             many => many.iter().find(|handler| handler.default).map(|handler| handler.name.clone()),
-        };
-        (handlers, default)
+        }
+    }
+
+    /// Whether a request without a handler goes to the runtime behind Podvisor.
+    pub(crate) fn sends_unnamed_pods_away(&self) -> bool {
+        self.upstream.socket.is_some() && self.upstream.unnamed_pods == UnnamedPods::All
     }
 
     /// The configuration of plugins.

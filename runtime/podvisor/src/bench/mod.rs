@@ -49,7 +49,15 @@ pub(crate) async fn bench(config: &Config, args: Args) -> anyhow::Result<ExitCod
     let Some(image) = find_or_pull_to_run(&daemon, &args.credentials, &args.image).await? else {
         return Ok(exit::INTERRUPTED.into());
     };
-    let handlers = if args.handler.is_empty() { vec![String::new()] } else { args.handler };
+    let handlers = match args.handler {
+        named if !named.is_empty() => named,
+        _ if !config.sends_unnamed_pods_away() => vec![String::new()],
+        _ => vec![
+            config
+                .first_handler()
+                .context("no handler of VMs is the default one; name one with --handler")?,
+        ],
+    };
     let mut bench = Bench::new(&daemon, image, args.image);
     let mut interrupt = signal(SignalKind::interrupt()).context("listening to signals")?;
     let mut all = Vec::new();

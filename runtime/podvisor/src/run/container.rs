@@ -1,20 +1,21 @@
-//! One container from pull to clean-up, by CRI calls. The pod is stopped and removed however the run ends,
-//! also on Ctrl-C, unless the container is left running.
+//! One container from pull to clean-up, by CRI calls. The pod is stopped however the run ends, also by a
+//! signal and during a call, unless the container is left running. It is removed as the arguments say.
 
+use std::error::Error as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use proto_cri::v1;
 use runtime_spec::{ExitReason, StartFailure};
-use tokio::signal::unix::{SignalKind, signal};
 use tonic_types::StatusExt;
 use tracing::debug;
 
 use super::args::{Args, Pull};
 use super::logs;
 use super::request::{self, LOG, NAMESPACE};
+use super::signals::Signals;
 use crate::attach;
 use crate::client::{Client, refused};
 use crate::config::Config;
@@ -23,9 +24,16 @@ use crate::exit;
 use crate::image::pull::{find_or_pull_to_run, pull_to_run};
 use crate::log_follower::LogFollower;
 use crate::session::{self, Ended, Wanted};
+use crate::show::out;
 
 /// The interval between two reads of the log and the container's state. CRI has no call to wait for an exit.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How long a restarting daemon may be away.
+const AWAY_MAX: Duration = Duration::from_secs(60);
+
+/// The interval between two attempts to reach a restarting daemon.
+const AWAY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Grace period of an interrupted container, in seconds.
 const STOP_GRACE_SECONDS: i64 = 5;
@@ -37,6 +45,7 @@ struct Run<'a> {
     logs: PathBuf,
     /// Whether the daemon serves only this run. Then nothing else can use the pod afterwards.
     private: bool,
+    signals: Signals,
 }
 
 /// Runs the container and returns its exit code.
@@ -52,29 +61,45 @@ pub(super) async fn run(
     };
     let Some(image) = image(daemon, args).await? else { return Ok(exit::INTERRUPTED.into()) };
     let logs = logs::make(config, &name).context("making a directory for the log")?;
-    let mut run = Run { client: daemon.client.clone(), args, logs: logs.path().to_owned(), private };
+    let signals = Signals::listen().context("listening to signals")?;
+    let mut run = Run { client: daemon.client.clone(), args, logs: logs.path().to_owned(), private, signals };
     let container = request::container(args, image)?;
-    let config = request::pod(args, &name, &run.logs)?;
-    let request =
-        v1::RunPodSandboxRequest { config: Some(config.clone()), runtime_handler: args.handler.clone() };
-    let pod = run.client.runtime.run_pod_sandbox(request).await.map_err(refused)?.into_inner().pod_sandbox_id;
-    let outcome = run.run_container(&pod, config, container).await;
+    let pod_config = request::pod(args, &name, &run.logs)?;
+    let request = v1::RunPodSandboxRequest {
+        config: Some(pod_config.clone()),
+        runtime_handler: handler(config, args)?,
+    };
+    let starting = run.client.runtime.run_pod_sandbox(request);
+    let pod = run.signals.behind(starting).await.map_err(refused)?.into_inner().pod_sandbox_id;
+    let outcome = run.run_container(&pod, pod_config, container).await;
     if matches!(outcome, Ok(Ended::Detached)) {
         // The pod goes on and writes to its log, so the directory must stay.
         let _ = logs.keep();
         if args.detach {
-            println!("{pod}");
+            // The pod runs, whoever reads its id.
+            out::say(&pod);
         } else {
             eprintln!("podvisor: detached; pod {pod} goes on");
         }
         return Ok(ExitCode::SUCCESS);
     }
     let removed = run.clean_up(pod).await;
-    let ended = outcome?;
-    if !removed? {
+    if !matches!(removed, Ok(true)) {
+        // The pod is there, or may be.
         let _ = logs.keep();
     }
+    let ended = outcome?;
+    removed?;
     Ok(ended.code().into())
+}
+
+/// The handler of the request. Without one of the arguments it is a handler of VMs, also where pods without a
+/// handler go to another runtime.
+fn handler(config: &Config, args: &Args) -> anyhow::Result<String> {
+    if !args.handler.is_empty() || !config.sends_unnamed_pods_away() {
+        return Ok(args.handler.clone());
+    }
+    config.first_handler().context("no handler of VMs is the default one; name one with --handler")
 }
 
 /// Returns the name if no pod of a run has it, not even an ended one.
@@ -112,18 +137,30 @@ impl Run<'_> {
         pod_config: v1::PodSandboxConfig,
         config: v1::ContainerConfig,
     ) -> anyhow::Result<Ended> {
+        if let Some(signal) = self.signals.latest() {
+            return Ok(Ended::Signalled(signal));
+        }
         let request = v1::CreateContainerRequest {
             pod_sandbox_id: pod.to_owned(),
             config: Some(config),
             sandbox_config: Some(pod_config),
         };
-        let container_id = match self.client.runtime.create_container(request).await {
+        let creating = self.client.runtime.create_container(request);
+        let container_id = match self.signals.behind(creating).await {
             Ok(answer) => answer.into_inner().container_id,
             Err(status) => return cannot_start(status),
         };
+        if let Some(signal) = self.signals.latest() {
+            return Ok(Ended::Signalled(signal));
+        }
         let start = v1::StartContainerRequest { container_id: container_id.clone() };
-        if let Err(status) = self.client.runtime.start_container(start).await {
+        let starting = self.client.runtime.start_container(start);
+        if let Err(status) = self.signals.behind(starting).await {
             return cannot_start(status);
+        }
+        if let Some(signal) = self.signals.latest() {
+            self.stop(&container_id).await?;
+            return Ok(Ended::Signalled(signal));
         }
         if self.args.detach {
             return Ok(Ended::Detached);
@@ -180,13 +217,10 @@ impl Run<'_> {
     /// Waits until the container has ended. With `print` it prints the log meanwhile. An interrupt stops the
     /// container.
     async fn follow(&mut self, container_id: String, print: bool) -> anyhow::Result<Ended> {
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        let mut terminate = signal(SignalKind::terminate())?;
         let mut log = LogFollower::open(&self.logs.join(LOG));
         loop {
-            let request = v1::ContainerStatusRequest { container_id: container_id.clone(), verbose: false };
-            let answer = self.client.runtime.container_status(request).await.map_err(refused)?.into_inner();
-            let status = answer.status.context("the daemon answered without a status")?;
+            let status = self.status(&container_id).await.map_err(refused)?;
+            let status = status.context("the daemon answered without a status")?;
             // The state is read before the log: an exit is published after the last byte of the log.
             if print {
                 log.print()?;
@@ -200,8 +234,23 @@ impl Run<'_> {
             }
             tokio::select! {
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
-                _ = interrupt.recv() => self.stop(&container_id).await?,
-                _ = terminate.recv() => self.stop(&container_id).await?,
+                () = self.signals.next() => self.stop(&container_id).await?,
+            }
+        }
+    }
+
+    /// Asks for the container's status. A daemon may restart during the run, and its pods go on.
+    async fn status(&self, container_id: &str) -> Result<Option<v1::ContainerStatus>, tonic::Status> {
+        let begun = Instant::now();
+        loop {
+            let request =
+                v1::ContainerStatusRequest { container_id: container_id.to_owned(), verbose: false };
+            match self.client.runtime.clone().container_status(request).await {
+                // Only a broken connection has a source: the daemon did not say this.
+                Err(status) if status.source().is_some() && !self.private && begun.elapsed() < AWAY_MAX => {
+                    tokio::time::sleep(AWAY_INTERVAL).await;
+                }
+                answer => return answer.map(|answer| answer.into_inner().status),
             }
         }
     }

@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use proto_cri::v1;
 use tokio::process::{Child, Command};
 
 use super::network;
@@ -80,7 +81,11 @@ pub(crate) async fn start(
 async fn wait(mut child: Child, socket: PathBuf, place: Place, log: PathBuf) -> anyhow::Result<Daemon> {
     let deadline = tokio::time::Instant::now() + START_TIMEOUT;
     loop {
-        if let Ok(client) = client::connect(&socket).await {
+        // It accepts connections before it serves.
+        if let Ok(client) = client::connect(&socket).await
+            && let asked = client.runtime.clone().version(v1::VersionRequest::default())
+            && let Ok(Ok(_)) = tokio::time::timeout_at(deadline, asked).await
+        {
             return Ok(Daemon { child, client, socket, place, log });
         }
         if let Some(status) = child.try_wait()? {

@@ -19,6 +19,7 @@ mod pod_network;
 mod process;
 mod request;
 mod rights;
+mod signals;
 mod storage;
 
 use std::path::Path;

@@ -18,7 +18,7 @@ use anyhow::{Context, bail};
 use runtime_pod::DaemonDirs;
 use runtime_spec::TemplateScope;
 
-use crate::config::{Config, Paths, Streaming};
+use crate::config::{Config, Metrics, Paths, Streaming, Upstream};
 use crate::state_lock::{self, StateLock, StateLockError};
 
 /// Commands with a private daemon at the same time. Each has a VM. A host for more of them needs a daemon.
@@ -65,6 +65,10 @@ impl Place {
         private.paths.socket = None;
         // Plain HTTP on loopback, since this command is the only client.
         private.streaming = Streaming::default();
+        // The node's daemon listens there.
+        private.metrics = Metrics::default();
+        // Each pod is in a VM of this daemon.
+        private.upstream = Upstream::default();
         // Nothing is prepared in advance: with a single pod it would never be used.
         private.cni.spare_namespaces = 0;
         private.handler = config.handlers().0;
@@ -144,6 +148,8 @@ mod tests {
         config.paths.state = dir.join("state");
         config.paths.run = dir.join("run");
         config.paths.socket = Some(dir.join("node.sock"));
+        config.metrics.address = Some("127.0.0.1:9134".parse().unwrap());
+        config.upstream.socket = Some("/run/containerd/containerd.sock".into());
         config
     }
 
@@ -160,6 +166,7 @@ mod tests {
         }
         assert!(private.handlers().0.iter().all(|handler| handler.template == TemplateScope::Off));
         assert!(private.socket().starts_with(&private.paths.run), "{}", private.socket().display());
+        assert!(private.metrics.address.is_none() && private.upstream.socket.is_none());
         let _node_lock = StateLock::take(&node.paths.state).unwrap();
         StateLock::take(&private.paths.state).unwrap();
     }

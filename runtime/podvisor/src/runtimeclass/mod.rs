@@ -16,7 +16,6 @@ mod toleration;
 mod vmm_memory;
 
 use std::fs::OpenOptions;
-use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -29,6 +28,7 @@ use self::manifest::Manifests;
 use crate::client;
 use crate::config::{Config, Handler};
 use crate::kvm::KVM;
+use crate::show::out;
 
 /// Measures, unless it is not wanted or not possible, and prints.
 pub(crate) fn runtimeclass(
@@ -37,7 +37,7 @@ pub(crate) fn runtimeclass(
     args: &Args,
 ) -> anyhow::Result<ExitCode> {
     let text = text(config, config_file, args)?;
-    std::io::stdout().write_all(text.as_bytes()).context("printing the classes")?;
+    out::print(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -79,9 +79,10 @@ fn figures(
     Ok(Figures::measured(points))
 }
 
-/// The handler of the classes: the given one, else the default one.
+/// The handler of the classes: the given one, else the default one. A class names its handler, so it does not
+/// matter where pods without one go.
 fn handler(config: &Config, named: Option<&str>) -> anyhow::Result<Handler> {
-    let (handlers, default) = config.handlers();
+    let (handlers, default) = (config.handlers().0, config.first_handler());
     let names = || handlers.iter().map(|handler| handler.name.as_str()).collect::<Vec<_>>().join(", ");
     let Some(name) = named.or(default.as_deref()) else {
         bail!("no handler is the default one; name one with --handler: {}", names());
@@ -99,6 +100,7 @@ fn handler(config: &Config, named: Option<&str>) -> anyhow::Result<Handler> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::UnnamedPods;
 
     fn config(names: &[&str]) -> Config {
         let handler = |name: &&str| Handler { name: (*name).into(), ..Handler::default() };
@@ -111,6 +113,11 @@ mod tests {
             handler(config, named).map(|handler| handler.name).map_err(|e| e.to_string())
         };
         assert_eq!(name(&Config::default(), None), Ok("podvisor".into()));
+        // A class names its handler, wherever other pods go.
+        let mut behind = Config::default();
+        behind.upstream.socket = Some("/run/containerd/containerd.sock".into());
+        behind.upstream.unnamed_pods = UnnamedPods::All;
+        assert_eq!(name(&behind, None), Ok("podvisor".into()));
         assert_eq!(name(&config(&["a", "b"]), Some("b")), Ok("b".into()));
         let none = name(&config(&["a", "b"]), None).unwrap_err();
         assert!(none.contains("--handler: a, b"), "{none}");

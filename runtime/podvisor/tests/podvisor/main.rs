@@ -6,3 +6,4 @@ mod device_plugin;
 mod fake;
 mod images;
 mod people;
+mod runs;

@@ -242,7 +242,20 @@ fn a_refusal_that_quotes_a_guest_reaches_no_terminal_as_it_is() {
 #[test]
 fn a_reader_that_goes_away_ends_a_command_quietly() {
     let daemon = node();
-    for arguments in [&["ps"][..], &["inspect", "lost"], &["top"], &["top", "-o", "json"], &["events"]] {
+    let log = daemon.config().with_file_name("0.log");
+    std::fs::write(&log, "2026-03-01T10:20:30.123Z stdout F a line\n").unwrap();
+    let status = v1::ContainerStatus { log_path: log.display().to_string(), ..Default::default() };
+    let status = v1::ContainerStatusResponse { status: Some(status), ..Default::default() };
+    daemon.answers("ContainerStatus", &status);
+    for arguments in [
+        &["ps"][..],
+        &["inspect", "lost"],
+        &["top"],
+        &["top", "-o", "json"],
+        &["events"],
+        &["logs", &id("c1")],
+        &["runtimeclass", "--assumed"],
+    ] {
         let (reader, writer) = std::io::pipe().unwrap();
         // `events` has nothing to write, and ends all the same.
         drop(reader);

@@ -8,6 +8,7 @@ use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes};
 use futures::future::BoxFuture;
@@ -23,6 +24,9 @@ use tonic::codegen::{Service, http};
 use tonic::server::{Grpc, NamedService};
 use tonic::{Request, Response, Status, Streaming};
 use tower::service_fn;
+
+/// The interval between two looks whether a call still hangs.
+const HANGING_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Most events in the queue for a listener.
 const EVENTS_MAX: usize = 64;
@@ -47,7 +51,8 @@ struct State {
     /// Calls without an answer.
     hanging: Option<String>,
     asked: Vec<String>,
-    /// The last request of each of our own calls. Of an import all requests, one after the other.
+    /// The last request of each call of our own service and of the runtime's. Of an import all requests, one
+    /// after the other.
     last: HashMap<String, Vec<u8>>,
     events: broadcast::Sender<Bytes>,
 }
@@ -101,12 +106,17 @@ impl FakeDaemon {
         self.state(|state| state.hanging = Some(call.into()));
     }
 
+    /// Answers what hangs.
+    pub(crate) fn goes_on(&self) {
+        self.state(|state| state.hanging = None);
+    }
+
     /// How often the call was made.
     pub(crate) fn asked(&self, call: &str) -> usize {
         self.state(|state| state.asked.iter().filter(|asked| *asked == call).count())
     }
 
-    /// The last request of this call, of our own service.
+    /// The last request of this call, not of the images' service of CRI.
     pub(crate) fn last(&self, call: &str) -> Vec<u8> {
         self.state(|state| state.last.get(call).cloned().unwrap_or_default())
     }
@@ -175,13 +185,10 @@ fn remove(socket: &Path) {
 
 impl Answers {
     async fn answer(self, call: String) -> Result<Response<Bytes>, Status> {
-        let hangs = {
-            let mut state = self.0.lock().unwrap();
-            state.asked.push(call.clone());
-            state.hanging.as_ref() == Some(&call)
-        };
-        if hangs {
-            std::future::pending::<()>().await;
+        self.0.lock().unwrap().asked.push(call.clone());
+        let hangs = || self.0.lock().unwrap().hanging.as_ref() == Some(&call);
+        while hangs() {
+            tokio::time::sleep(HANGING_INTERVAL).await;
         }
         let answer = self.0.lock().unwrap().by_call.get(&call).cloned();
         answer
@@ -253,7 +260,10 @@ async fn transfer_call(answers: Answers, call: String, request: http::Request<Bo
 
 async fn runtime_call(answers: Answers, call: String, request: http::Request<Body>) -> http::Response<Body> {
     if call != "GetContainerEvents" {
-        let answered = service_fn(move |_: Request<Bytes>| answers.clone().answer(call.clone()));
+        let answered = service_fn(move |request: Request<Bytes>| {
+            answers.0.lock().unwrap().last.insert(call.clone(), request.into_inner().into());
+            answers.clone().answer(call.clone())
+        });
         return Grpc::new(Raw).unary(answered, request).await;
     }
     let streamed = service_fn(move |_: Request<Bytes>| {
