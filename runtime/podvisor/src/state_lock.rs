@@ -3,9 +3,13 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Seek, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use runtime_fail_points::{Point, pass};
+
+/// Permissions of the directory.
+const MODE: u32 = 0o700;
 
 /// Name of the directory's lock file. It holds the pid of its latest owner.
 const FILE: &str = "lock";
@@ -26,13 +30,13 @@ pub(crate) enum StateLockError {
 }
 
 impl StateLock {
-    /// Locks the directory. Creates it if it is missing.
+    /// Locks the directory. Creates it if it is missing. From then on only root can look into it.
     ///
     /// # Errors
     /// Another process has the lock, or the lock's file cannot be created.
     pub(crate) fn take(directory: &Path) -> Result<StateLock, StateLockError> {
         let disk = |source| StateLockError::Disk { directory: directory.to_owned(), source };
-        pass(Point::ServeLock).and_then(|()| fs::create_dir_all(directory)).map_err(disk)?;
+        pass(Point::ServeLock).and_then(|()| make(directory)).map_err(disk)?;
         let path = directory.join(FILE);
         let mut file =
             File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(disk)?;
@@ -59,6 +63,13 @@ impl StateLock {
     pub(crate) fn is_held(directory: &Path) -> std::io::Result<bool> {
         is_locked(&directory.join(FILE))
     }
+}
+
+/// Makes the directory for its owner alone: it has the variables of all containers, and the files of all
+/// images. An earlier version left it open.
+fn make(directory: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(directory)?;
+    fs::set_permissions(directory, fs::Permissions::from_mode(MODE))
 }
 
 /// Whether another process has locked the file. The lock is tried and released at once. An attempt by another
@@ -89,7 +100,10 @@ mod tests {
         assert!(refused.contains(&format!("pid {},", std::process::id())), "{refused}");
         assert!(refused.contains(&state.display().to_string()), "{refused}");
         drop(first);
+        // The state of an earlier version is closed, too.
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(!StateLock::is_held(&state).unwrap());
         StateLock::take(&state).unwrap();
+        assert_eq!(fs::metadata(&state).unwrap().permissions().mode() & 0o777, 0o700);
     }
 }
