@@ -240,6 +240,19 @@ impl Daemon {
         self.ask_within(ENDS_WITHIN, "RemovePodSandbox", runtime.remove_pod_sandbox(request)).await.map(drop)
     }
 
+    /// Whether a container has this whole id.
+    pub(crate) async fn has_container(&self, id: &str) -> Result<bool, DaemonError> {
+        let mut runtime = self.client.runtime.clone();
+        let request = v1::ContainerStatusRequest { container_id: id.to_owned(), verbose: false };
+        let answer = async {
+            match runtime.container_status(request).await {
+                Err(status) if status.code() == Code::NotFound => Ok(Response::new(false)),
+                answer => answer.map(|_| Response::new(true)),
+            }
+        };
+        self.ask("ContainerStatus", answer).await
+    }
+
     /// A container's status, with all verbose information.
     pub(crate) async fn container_status(
         &self,

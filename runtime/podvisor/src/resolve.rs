@@ -7,7 +7,7 @@ use crate::daemon::Daemon;
 use crate::listing::{self, Pod};
 use crate::sought::{Kind, candidates, find};
 
-/// Digits of a whole id. Programs use whole ids, and nothing is looked up for them.
+/// Digits of a whole id. Programs use whole ids, and nothing is listed for them.
 const ID_DIGITS: usize = 64;
 
 /// The container's id. A pod with one container stands for it.
@@ -15,7 +15,8 @@ const ID_DIGITS: usize = 64;
 /// # Errors
 /// The daemon does not answer, or the argument means no container, or several.
 pub(crate) async fn container(daemon: &Daemon, sought: &str) -> anyhow::Result<String> {
-    if is_id(sought) {
+    // A pod has an id like this, too.
+    if is_id(sought) && daemon.has_container(sought).await? {
         return Ok(sought.to_owned());
     }
     let (pods, _) = listing::ask(daemon).await?;
@@ -27,7 +28,7 @@ pub(crate) async fn container(daemon: &Daemon, sought: &str) -> anyhow::Result<S
 /// # Errors
 /// The daemon does not answer, or the argument means no pod, or several.
 pub(crate) async fn pod(daemon: &Daemon, sought: &str) -> anyhow::Result<String> {
-    if is_id(sought) {
+    if is_id(sought) && !daemon.has_container(sought).await? {
         return Ok(sought.to_owned());
     }
     let (pods, _) = listing::ask(daemon).await?;

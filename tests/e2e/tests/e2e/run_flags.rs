@@ -120,6 +120,9 @@ async fn a_container_in_the_background_is_known_by_its_name_until_it_is_removed(
     assert!(code == 0 && id.trim().len() == 64, "{id}{error}");
     let (code, _, error) = podvisor(&host, &detached).await;
     assert!(code == 125 && error.contains("a pod podvisor-run/web exists"), "{error}");
+    // The id that was printed is the pod's, and means its container, too.
+    let (code, output, error) = podvisor(&host, &["exec", id.trim(), "hostname"]).await;
+    assert_eq!((code, output.as_str()), (0, "web\n"), "{error}");
     assert_eq!(podvisor(&host, &["exec", "web", "hostname"]).await, (0, "web\n".into(), String::new()));
     until_seen("the container's first line", async || match podvisor(&host, &["logs", "web"]).await {
         (0, output, _) if output == "begun\n" => Ok(()),
