@@ -79,7 +79,7 @@ impl Default for CniConfig {
     fn default() -> Self {
         Self {
             conf_dir: "/etc/cni/net.d".into(),
-            bin_dirs: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+            bin_dirs: ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"].map(PathBuf::from).into(),
             cache_dir: "/var/lib/cni".into(),
             netns_dir: NETNS_DIR.into(),
             plugin_time_max: PLUGIN_TIME_MAX,
