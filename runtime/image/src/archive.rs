@@ -33,40 +33,56 @@ const MAX_EXTENDED_BYTES: u64 = 1 << 20;
 
 /// Kinds of entries. The content of a file is read through [`Archive::content`] before the next entry.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// A regular file, or a sparse one.
     File,
+    /// A directory. Its content, if any, is skipped.
     Directory,
+    /// A symbolic link to this target, which is not checked.
     Symlink(Vec<u8>),
+    /// A link to the entry with this path, which is not checked.
     HardLink(Vec<u8>),
+    /// A character device.
     CharDevice(Device),
+    /// A block device.
     BlockDevice(Device),
+    /// A named pipe.
     Fifo,
 }
 
 /// One entry's header.
 #[derive(Debug)]
-pub(crate) struct Entry {
-    pub(crate) path: Vec<u8>,
-    pub(crate) kind: Kind,
-    pub(crate) mode: u16,
-    pub(crate) uid: u32,
-    pub(crate) gid: u32,
-    pub(crate) mtime: Timestamp,
-    pub(crate) xattrs: std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
+pub struct Entry {
+    /// The path as the archive has it: it may be absolute or lead out of a directory.
+    pub path: Vec<u8>,
+    /// The kind, with a link's target.
+    pub kind: Kind,
+    /// Permissions, at most 0o7777.
+    pub mode: u16,
+    /// The owner.
+    pub uid: u32,
+    /// The owner's group.
+    pub gid: u32,
+    /// The time of the last modification.
+    pub mtime: Timestamp,
+    /// Extended attributes by name.
+    pub xattrs: std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
     /// Bytes of the content missing in the archive: the holes of a sparse file.
-    pub(crate) holes: u64,
+    pub holes: u64,
 }
 
 /// A failure to continue reading the archive.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct ArchiveError {
+pub struct ArchiveError {
     /// Where: "in entry …" or "at byte …".
-    pub(crate) place: String,
-    pub(crate) reason: String,
+    pub place: String,
+    /// What is wrong there.
+    pub reason: String,
 }
 
 /// An archive being read.
-pub(crate) struct Archive<R> {
+#[derive(Debug)]
+pub struct Archive<R> {
     reader: R,
     /// Bytes read.
     position: u64,
@@ -81,12 +97,13 @@ pub(crate) struct Archive<R> {
 }
 
 impl<R: Read> Archive<R> {
-    pub(crate) fn new(reader: R) -> Self {
+    /// Reads an archive from the reader's position.
+    pub fn new(reader: R) -> Self {
         Archive { reader, position: 0, unread: 0, pieces: VecDeque::new(), failed: false, path: Vec::new() }
     }
 
     /// Reads the next entry's header. Returns `None` at the archive's end.
-    pub(crate) fn next_entry(&mut self) -> Result<Option<Entry>, ArchiveError> {
+    pub fn next_entry(&mut self) -> Result<Option<Entry>, ArchiveError> {
         self.skip_rest()?;
         let mut extended = Extended::default();
         let (mut long_path, mut long_link) = (None, None);
@@ -121,12 +138,12 @@ impl<R: Read> Archive<R> {
     }
 
     /// The current entry's content.
-    pub(crate) fn content(&mut self) -> Content<'_, R> {
+    pub fn content(&mut self) -> Content<'_, R> {
         Content { archive: self }
     }
 
     /// Returns the reader, positioned somewhere after the last entry read.
-    pub(crate) fn into_inner(self) -> R {
+    pub fn into_inner(self) -> R {
         self.reader
     }
 
@@ -322,7 +339,8 @@ fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// Reads an entry's exact content. An early end is an error.
-pub(crate) struct Content<'a, R> {
+#[derive(Debug)]
+pub struct Content<'a, R> {
     archive: &'a mut Archive<R>,
 }
 

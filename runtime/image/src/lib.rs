@@ -36,7 +36,7 @@
 
 mod access;
 mod answer;
-mod archive;
+pub mod archive;
 mod blob;
 mod blocking;
 mod build;

@@ -12,6 +12,7 @@ mod complete;
 mod completions;
 mod config;
 mod console;
+mod cp;
 mod daemon;
 mod detach_keys;
 mod device_plugin;
@@ -105,6 +106,8 @@ enum Command {
     Attach(attach::Args),
     /// Print a container's output.
     Logs(logs::Args),
+    /// Copy files between this machine and a running container.
+    Cp(cp::Args),
     /// Print the console of a pod's guest, also after the pod's end.
     Console(console::Args),
     /// Forward local ports to a pod's ports.
@@ -187,6 +190,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Attach(args) => client::block_on(attach::attach(&config()?, args)),
         Command::Logs(args) => client::block_on(logs::logs(&config()?, args)),
         Command::Console(args) => client::block_on(console::console(&config()?, args)),
+        Command::Cp(args) => client::block_on(cp::cp(&config()?, args)),
         Command::PortForward(args) => client::block_on(port_forward::port_forward(&config()?, args)),
         Command::Explain(args) => explain::explain(&args),
         Command::Bench(args) => client::block_on(bench::bench(&config()?, args)),

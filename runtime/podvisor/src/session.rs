@@ -2,8 +2,8 @@
 //! session's. The caller chooses the session.
 
 use std::collections::HashMap;
-use std::io::Write;
-use std::os::fd::AsFd;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, bail};
@@ -13,6 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::detach_keys::DetachKeys;
+use crate::show::out;
 use crate::terminal::{self, Raw};
 
 /// Bytes per read from standard input.
@@ -65,8 +66,35 @@ pub(crate) enum Ended {
     Signalled(u8),
 }
 
-/// Carries the session to its end.
+/// This side's ends of a session's streams.
+pub(crate) struct Ends {
+    /// `None` for a session without a standard input.
+    pub(crate) stdin: Option<OwnedFd>,
+    pub(crate) stdout: Box<dyn Write>,
+    pub(crate) stderr: Box<dyn Write>,
+}
+
+impl Ends {
+    /// This process's own streams.
+    fn own() -> io::Result<Ends> {
+        // A second descriptor, so nothing is read ahead into a buffer of the process.
+        let stdin = io::stdin().as_fd().try_clone_to_owned()?;
+        Ok(Ends { stdin: Some(stdin), stdout: Box::new(io::stdout()), stderr: Box::new(io::stderr()) })
+    }
+}
+
+/// Carries the session to its end, with this process's own streams.
 pub(crate) async fn carry(url: &str, wanted: Wanted, trust: &Trust) -> anyhow::Result<Ended> {
+    carry_between(url, wanted, trust, Ends::own().context("standard input")?).await
+}
+
+/// Carries the session to its end, with other streams than this process's own.
+pub(crate) async fn carry_between(
+    url: &str,
+    wanted: Wanted,
+    trust: &Trust,
+    ends: Ends,
+) -> anyhow::Result<Ended> {
     let (mut sender, receiver) = trust.dial(url, client::COMMAND).await?;
     let mut ids = HashMap::new();
     let names = [
@@ -82,16 +110,22 @@ pub(crate) async fn carry(url: &str, wanted: Wanted, trust: &Trust) -> anyhow::R
     // Entered after everything that may print an error, and left before anything else is printed.
     let _raw = if wanted.tty && wanted.stdin { Raw::enter().context("taking the terminal")? } else { None };
     let detachable = wanted.detachable && wanted.tty;
+    let Ends { stdin, mut stdout, mut stderr } = ends;
     tokio::select! {
-        status = receive(receiver, &ids) => parse_status(&status?),
-        ended = send_stdin(&sender, ids.get("stdin").copied(), detachable) => ended,
+        status = receive(receiver, &ids, &mut *stdout, &mut *stderr) => parse_status(&status?),
+        ended = send_stdin(&sender, ids.get("stdin").copied(), stdin, detachable) => ended,
         ended = send_sizes(&sender, ids.get("resize").copied()) => ended,
         ended = signalled(wanted.tty) => ended,
     }
 }
 
-/// Writes output to this process's streams. Returns the session's final status.
-async fn receive(mut receiver: Receiver, ids: &HashMap<&'static str, u32>) -> anyhow::Result<Vec<u8>> {
+/// Writes output to its streams. Returns the session's final status.
+async fn receive(
+    mut receiver: Receiver,
+    ids: &HashMap<&'static str, u32>,
+    stdout: &mut dyn Write,
+    stderr: &mut dyn Write,
+) -> anyhow::Result<Vec<u8>> {
     let mut status = Vec::new();
     let is = |name, id| ids.get(name) == Some(&id);
     while let Some(event) = receiver.next().await.context("the daemon broke off the session")? {
@@ -107,11 +141,10 @@ async fn receive(mut receiver: Receiver, ids: &HashMap<&'static str, u32>) -> an
             }
             Event::Data { id, bytes, .. } if is("stdout", id) => {
                 // A blocking write: the session waits for the reader of this process's output.
-                let mut stdout = std::io::stdout().lock();
-                stdout.write_all(&bytes).and_then(|()| stdout.flush()).context("writing the output")?;
+                stdout.write_all(&bytes).and_then(|()| stdout.flush()).map_err(out::failed)?;
             }
             Event::Data { id, bytes, .. } if is("stderr", id) => {
-                std::io::stderr().lock().write_all(&bytes).context("writing the errors")?;
+                stderr.write_all(&bytes).context("writing the errors")?;
             }
             _ => {}
         }
@@ -141,10 +174,13 @@ fn parse_status(status: &[u8]) -> anyhow::Result<Ended> {
 }
 
 /// Sends standard input. Returns only if the detach keys leave the session.
-async fn send_stdin(sender: &Sender, stream: Option<u32>, detachable: bool) -> anyhow::Result<Ended> {
-    let Some(stream) = stream else { return std::future::pending().await };
-    // A second descriptor, so nothing is read ahead into a buffer of the process.
-    let stdin = std::io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+async fn send_stdin(
+    sender: &Sender,
+    stream: Option<u32>,
+    stdin: Option<OwnedFd>,
+    detachable: bool,
+) -> anyhow::Result<Ended> {
+    let (Some(stream), Some(stdin)) = (stream, stdin) else { return std::future::pending().await };
     let mut stdin = tokio::fs::File::from_std(stdin.into());
     let mut keys = DetachKeys::default();
     let mut chunk = vec![0; CHUNK_BYTES];

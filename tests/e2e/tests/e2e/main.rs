@@ -12,6 +12,7 @@ mod cdi;
 mod clock;
 mod commands;
 mod console;
+mod copies;
 mod devices;
 mod doctor;
 mod events;
