@@ -100,14 +100,19 @@ pub enum KubeletError {
 }
 
 impl Kubelet {
-    /// Finds the node's kubelet.
+    /// Finds the node's kubelet: the running one, else an installed one. A node may have kept the unit of
+    /// another distribution.
     pub(crate) fn find(host: &dyn Host) -> Result<Kubelet, KubeletError> {
-        for unit in K3S_UNITS {
-            if is_loaded(host, unit)? {
-                return Ok(Kubelet::K3s { unit });
+        let k3s = K3S_UNITS.map(|unit| Kubelet::K3s { unit });
+        for (property, wanted) in [("ActiveState", "active"), ("LoadState", "loaded")] {
+            for kubelet in k3s.into_iter().chain([Kubelet::Unit]) {
+                let property = format!("--property={property}");
+                if host.run("systemctl", &["show", &property, "--value", kubelet.unit()])?.trim() == wanted {
+                    return Ok(kubelet);
+                }
             }
         }
-        if is_loaded(host, "kubelet.service")? { Ok(Kubelet::Unit) } else { Err(KubeletError::Unknown) }
+        Err(KubeletError::Unknown)
     }
 
     /// The kubelet's unit.
@@ -255,10 +260,6 @@ fn last_command_file(unit: &str) -> Option<String> {
         }
     }
     last
-}
-
-fn is_loaded(host: &dyn Host, unit: &str) -> Result<bool, CallError> {
-    Ok(host.run("systemctl", &["show", "--property=LoadState", "--value", unit])?.trim() == "loaded")
 }
 
 #[cfg(test)]

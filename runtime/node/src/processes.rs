@@ -37,15 +37,14 @@ pub fn vmms(root: &HostRoot) -> Result<Vec<u32>, ProcessesError> {
     Ok(vmms.map(|(pid, _)| pid).collect())
 }
 
-/// Returns the arguments of each process with a name beginning with `name`. The kernel cuts names at 15
-/// bytes.
+/// Returns the arguments of each process with this name, as the kernel has it: cut at 15 bytes.
 pub(crate) fn arguments(root: &HostRoot, name: &str) -> Result<Vec<Vec<String>>, ProcessesError> {
     let of = |pid: u32| {
         // A process that has ended meanwhile has none.
         let text = root.read(&place(pid, "cmdline"), BYTES_MAX).ok().flatten().unwrap_or_default();
         text.split_terminator('\0').map(str::to_owned).collect()
     };
-    Ok(all(root)?.into_iter().filter(|(_, found)| found.starts_with(name)).map(|(pid, _)| of(pid)).collect())
+    Ok(all(root)?.into_iter().filter(|(_, found)| found == name).map(|(pid, _)| of(pid)).collect())
 }
 
 fn all(root: &HostRoot) -> Result<Vec<(u32, String)>, ProcessesError> {

@@ -94,7 +94,9 @@ fn with_several_runtimes_and_no_kubelet_the_operator_is_asked() {
 #[test]
 fn a_node_without_a_known_kubelet_gets_everything_but_the_switch() {
     let node = Node::new();
-    node.systemd.loaded.borrow_mut().clear();
+    for units in [&node.systemd.loaded, &node.systemd.active] {
+        units.borrow_mut().clear();
+    }
     assert!(matches!(node.install(), Err(InstallError::Kubelet(KubeletError::Unknown))));
     assert!(node.is_running("podvisor.service"));
 }
@@ -118,6 +120,16 @@ fn k3s_is_switched_by_a_file_of_its_configuration_and_back() {
     assert!(node.systemd.started.borrow().contains(&"k3s-agent.service".to_owned()));
     node.remove(false, false).unwrap();
     assert!(!node.path(file).exists() && node.is_running("k3s-agent.service"));
+}
+
+#[test]
+fn the_kubelet_that_runs_is_switched_and_not_one_that_was_left_behind() {
+    let node = Node::new();
+    node.systemd.loaded.borrow_mut().insert("k3s.service".to_owned());
+    // Its name begins like a kubelet's, and it was started before it.
+    node.process(30, "kubelet-csr-app", "kubelet-csr-approver\0");
+    node.install().unwrap();
+    assert!(node.path(DROP_IN).exists() && !node.path("etc/rancher").exists());
 }
 
 #[test]

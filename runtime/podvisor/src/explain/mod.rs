@@ -8,7 +8,7 @@ mod pattern;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Read as _};
+use std::io::{self, IsTerminal as _, Read};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
@@ -18,8 +18,8 @@ use crate::show::{escape, out};
 /// The page.
 const PAGE: &str = include_str!("../../../../docs/troubleshooting.md");
 
-/// Most of standard input that is searched, in bytes.
-const INPUT_BYTES_MAX: u64 = 4 << 20;
+/// Most of standard input that is searched, in bytes: its end, where a log has the newest lines.
+const INPUT_BYTES_MAX: usize = 4 << 20;
 
 /// Most errors in one answer.
 const FOUND_MAX: usize = 10;
@@ -51,9 +51,17 @@ fn read_input() -> anyhow::Result<String> {
     if input.is_terminal() {
         bail!("name an error, or pipe a log: journalctl -u podvisor | podvisor explain");
     }
-    let mut bytes = Vec::new();
-    input.lock().take(INPUT_BYTES_MAX).read_to_end(&mut bytes).context("reading standard input")?;
+    let bytes = tail(&mut input.lock(), INPUT_BYTES_MAX).context("reading standard input")?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The last bytes of the input, at most `bytes_max`.
+fn tail(input: &mut impl Read, bytes_max: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    while input.by_ref().take(bytes_max as u64).read_to_end(&mut bytes)? > 0 {
+        bytes.drain(..bytes.len().saturating_sub(bytes_max));
+    }
+    Ok(bytes)
 }
 
 /// The page's rows with an error of the text, in the order of the text.
@@ -104,6 +112,13 @@ mod tests {
         | `cannot reach …: the network is down` | no network | see [networks](networks.md#down) |\n\
         | `the disk is full`, `no space on …` | it is full | free space |\n\
         ## Figures\n\n| what you see | meaning |\n|---|---|\n| log: `a client cannot be accepted` | none left |\n";
+
+    #[test]
+    fn the_end_of_a_long_input_counts() {
+        for (input, expected) in [("", ""), ("abc", "abc"), ("abcdefgh", "efgh"), ("abcdefghi", "fghi")] {
+            assert_eq!(tail(&mut input.as_bytes(), 4).unwrap(), expected.as_bytes());
+        }
+    }
 
     #[test]
     fn an_error_is_found_with_its_section_meaning_and_remedy() {
