@@ -20,6 +20,7 @@ use proto_nri::{NAME_VARIABLE, SOCKET_VARIABLE};
 use runtime_nri::{Known, NriConfig, Occurrence, Plugins, Runtime};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
+use ttrpc::proto::Code;
 
 use self::plugin::{Answers, TestPlugin};
 
@@ -102,6 +103,10 @@ fn sets(key: &str, value: &str) -> CreateContainerResponse {
     CreateContainerResponse { adjust: Some(adjust).into(), ..Default::default() }
 }
 
+fn refuses(code: Code, text: &str) -> Result<CreateContainerResponse, (Code, String)> {
+    Err((code, text.into()))
+}
+
 fn runs() -> Occurrence {
     Occurrence::of_pod(RUN_POD_SANDBOX, pod())
 }
@@ -169,7 +174,7 @@ async fn two_plugins_that_ask_for_different_things_are_an_error_and_stay() {
 #[tokio::test]
 async fn a_plugin_that_refuses_stops_the_event_and_stays() {
     let world = World::new().await;
-    let refusing = Answers { create: Err("not today".into()), ..Answers::default() };
+    let refusing = Answers { create: refuses(Code::UNKNOWN, "not today"), ..Answers::default() };
     let first = world.plugin("10-a", refusing).await;
     let second = world.plugin("20-b", Answers::default()).await;
     for _ in 0..2 {
@@ -177,6 +182,18 @@ async fn a_plugin_that_refuses_stops_the_event_and_stays() {
         assert_eq!(error, "NRI plugin 10-a refused CreateContainer: not today");
     }
     assert_eq!((first.heard().len(), second.heard().len()), (2, 0));
+}
+
+#[tokio::test]
+async fn a_plugin_whose_own_work_was_late_refuses_and_stays() {
+    let world = World::new().await;
+    let refusing = Answers { create: refuses(Code::DEADLINE_EXCEEDED, "no backend"), ..Answers::default() };
+    let plugin = world.plugin("10-a", refusing).await;
+    for _ in 0..2 {
+        let error = world.plugins.begin().create(creation()).await.unwrap_err().to_string();
+        assert_eq!(error, "NRI plugin 10-a refused CreateContainer: no backend");
+    }
+    assert_eq!(plugin.heard().len(), 2);
 }
 
 #[tokio::test]

@@ -19,7 +19,8 @@ use ttrpc::proto::Code;
 #[derive(Clone, Debug)]
 pub(crate) struct Answers {
     pub(crate) events: i32,
-    pub(crate) create: Result<CreateContainerResponse, String>,
+    /// The answer to CreateContainer, or the status of a refusal.
+    pub(crate) create: Result<CreateContainerResponse, (Code, String)>,
     pub(crate) stop: StopContainerResponse,
     pub(crate) validate: ValidateContainerAdjustmentResponse,
     /// Whether it never answers to an event.
@@ -207,7 +208,7 @@ macro_rules! hears {
             async fn create_container(&self, _: &TtrpcContext, request: CreateContainerRequest) -> ttrpc::Result<CreateContainerResponse> {
                 self.heard.send_modify(|heard| heard.env = request.container.env.clone());
                 self.hear("CreateContainer").await?;
-                self.answers.create.clone().map_err(|text| refusal(Code::UNKNOWN, text))
+                self.answers.create.clone().map_err(|(code, text)| refusal(code, text))
             }
 
             async fn stop_container(&self, _: &TtrpcContext, _: StopContainerRequest) -> ttrpc::Result<StopContainerResponse> {
