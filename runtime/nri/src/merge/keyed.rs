@@ -50,7 +50,8 @@ impl Asking<'_> {
         self.owners.clear(self.container, field, key, self.plugin);
     }
 
-    /// Merges a plugin's entries into those of earlier plugins. Returns the keys it removes or sets.
+    /// Merges a plugin's entries into those of earlier plugins. Returns the keys it removes or sets. As in NRI
+    /// (`pkg/adaptation/result.go`), a removed entry has an owner only if an earlier plugin had set it.
     pub(super) fn list<T: Keyed>(
         &mut self,
         field: Field,
@@ -62,8 +63,8 @@ impl Asking<'_> {
             all.filter(|(_, is_marked)| *is_marked == marked).map(|(key, _)| key.to_owned()).collect()
         };
         let (removed, set) = (keys(true), keys(false));
-        for key in &removed {
-            self.clear(field, key);
+        for entry in merged.iter().filter(|entry| removed.contains(entry.key())) {
+            self.clear(field, entry.key());
         }
         merged.retain(|entry| !removed.contains(without_mark(entry.key()).0));
         for entry in asked {
@@ -76,7 +77,8 @@ impl Asking<'_> {
         Ok(&removed | &set)
     }
 
-    /// Merges a map, like [`Asking::list`] does for a list. `seen` holds the container's own entries.
+    /// Merges a map, like [`Asking::list`] does for a list. `seen` holds the container's own entries. As in NRI,
+    /// a removed entry has an owner only if the same answer sets it.
     pub(super) fn map<T: Clone>(
         &mut self,
         field: Field,
@@ -88,7 +90,9 @@ impl Asking<'_> {
         let asked: BTreeMap<&String, &T> = asked.iter().collect();
         for (key, value) in &asked {
             if let (plain, true) = without_mark(key) {
-                self.clear(field, plain);
+                if asked.contains_key(&plain.to_owned()) {
+                    self.clear(field, plain);
+                }
                 merged.remove(plain);
                 seen.remove(plain);
                 merged.insert(format!("{REMOVAL_MARK}{plain}"), (*value).clone());

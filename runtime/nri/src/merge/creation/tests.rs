@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use proto_nri::nri::{CDIDevice, Hook, LinuxNamespace, LinuxPids, OptionalInt, POSIXRlimit};
+use proto_nri::nri::{CDIDevice, Hook, LinuxNamespace, LinuxNetDevice, LinuxPids, OptionalInt, POSIXRlimit};
 
 use super::*;
 
@@ -107,6 +107,62 @@ fn a_plugin_that_removes_an_entry_first_may_set_it() {
     add(&mut creation, "01-a", args(&["x"])).unwrap();
     add(&mut creation, "02-b", args(&["", "y", "z"])).unwrap();
     assert_eq!(creation.adjustment.args, ["y", "z"]);
+}
+
+/// An answer that removes and sets an entry in each field with entries.
+fn entries(removes: bool, sets: bool) -> ContainerAdjustment {
+    let keys = |key: &str| -> Vec<String> {
+        let removed = removes.then(|| format!("-{key}"));
+        removed.into_iter().chain(sets.then(|| key.to_owned())).collect()
+    };
+    let map = |key: &str| keys(key).into_iter().map(|key| (key, "v".to_owned())).collect();
+    let device = |path: String| LinuxDevice { path, ..Default::default() };
+    let linux = LinuxContainerAdjustment {
+        devices: keys("/dev/x").into_iter().map(device).collect(),
+        sysctl: map("s"),
+        net_devices: keys("eth0").into_iter().map(|key| (key, LinuxNetDevice::new())).collect(),
+        ..Default::default()
+    };
+    ContainerAdjustment {
+        mounts: keys("/m").iter().map(|key| mount(key, "/h")).collect(),
+        env: keys("A").iter().map(|key| variable(key, "9")).collect(),
+        annotations: map("k"),
+        linux: Some(linux).into(),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn what_a_plugin_only_removes_a_later_one_may_set() {
+    let mut creation = creation();
+    add(&mut creation, "01-a", entries(true, false)).unwrap();
+    assert_eq!(creation.owners.message().owners.len(), 0, "nobody owns what nobody has set");
+    assert_eq!(creation.request.container.mounts.len(), 0);
+    add(&mut creation, "02-b", entries(false, true)).unwrap();
+    let merged = &creation.adjustment;
+    let places: Vec<_> = merged.mounts.iter().map(|mount| mount.destination.as_str()).collect();
+    assert_eq!(places, ["-/m", "/m"]);
+    assert_eq!((merged.annotations.len(), merged.linux.sysctl.len()), (2, 2));
+    let owned = creation.owners.message().owners["c"].compound.clone();
+    assert_eq!(owned.len(), 6);
+    assert!(owned.values().flat_map(|field| field.owners.values()).all(|owner| owner == "02-b"), "{owned:?}");
+}
+
+#[test]
+fn what_an_earlier_plugin_has_set_and_another_only_removes_is_the_others() {
+    let mut creation = creation();
+    add(&mut creation, "01-a", entries(false, true)).unwrap();
+    add(&mut creation, "02-b", entries(true, false)).unwrap();
+    let owner = |creation: &MergedCreation, field: Field, key: &str| {
+        creation.owners.message().owners["c"].compound[&(field as i32)].owners[key].clone()
+    };
+    for (field, key) in [(Field::Mounts, "/m"), (Field::Env, "A"), (Field::Devices, "/dev/x")] {
+        assert_eq!(owner(&creation, field, key), "-02-b", "{key}");
+    }
+    for (field, key) in [(Field::Annotations, "k"), (Field::Sysctl, "s"), (Field::LinuxNetDevices, "eth0")] {
+        assert_eq!(owner(&creation, field, key), "01-a", "{key}");
+    }
+    assert!(add(&mut creation, "03-c", entries(false, true)).is_err());
 }
 
 #[test]
