@@ -48,13 +48,12 @@ fn put(
     devices: Vec<DeviceNode>,
 ) -> Result<(), Failure> {
     let ContainerAdjustment { annotations, mounts, env, linux, rlimits, args, .. } = adjustment;
-    for (key, value) in annotations {
-        match without_mark(&key) {
-            // The kubelet's annotations stay: it finds its containers by them.
-            (key, true) => drop(spec.plugin_annotations.remove(key)),
-            (_, false) => drop(spec.plugin_annotations.insert(key, value)),
-        }
+    let (removed, set): (Vec<_>, Vec<_>) = annotations.into_iter().partition(|(key, _)| without_mark(key).1);
+    // The kubelet's annotations stay: it finds its containers by them.
+    for (key, _) in removed {
+        spec.plugin_annotations.remove(without_mark(&key).0);
     }
+    spec.plugin_annotations.extend(set);
     variables(spec, env);
     if !args.is_empty() {
         (spec.command, spec.args) = (args, Vec::new());
@@ -113,6 +112,7 @@ fn variables(spec: &mut ContainerSpec, env: Vec<KeyValue>) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use proto_nri::nri::{CDIDevice, LinuxDevice, LinuxPids, Mount, OptionalInt};
@@ -198,6 +198,24 @@ mod tests {
         assert_eq!((adjusted.resources.pids_limit, adjusted.resources.oom_score_adj), (10, 500));
         assert_eq!(adjusted.process_limits[0].name, "RLIMIT_CORE");
         assert_eq!(adjusted.devices[0].host_path, "/dev/fuse");
+    }
+
+    #[tokio::test]
+    async fn annotations_are_removed_before_others_are_set() {
+        let pairs = |mark: &str, value: &str| {
+            let pair = |number: usize| (format!("{mark}k{number}"), value.to_owned());
+            (0..32).map(pair).collect::<BTreeMap<_, _>>()
+        };
+        let mut annotations = pairs("", "old");
+        annotations.insert("other".into(), "old".into());
+        let spec = ContainerSpec { plugin_annotations: annotations, ..Default::default() };
+        let mut adjustment = ContainerAdjustment::new();
+        adjustment.annotations.extend(pairs("-", ""));
+        let removed = adjust(&spec, adjustment.clone()).await.unwrap().plugin_annotations;
+        assert_eq!(removed.into_keys().collect::<Vec<_>>(), ["other"]);
+        adjustment.annotations.extend(pairs("", "new"));
+        let adjusted = adjust(&spec, adjustment).await.unwrap().plugin_annotations;
+        assert_eq!(adjusted.values().filter(|value| *value == "new").count(), 32);
     }
 
     #[tokio::test]
