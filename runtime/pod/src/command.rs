@@ -6,7 +6,7 @@ use tokio::sync::oneshot;
 use tracing::Span;
 
 use crate::error::PodError;
-use crate::plugins::Asking;
+use crate::plugins::{Asking, PluginRefusal};
 
 /// The channel for an answer. If the caller has gone, the work still goes on.
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, PodError>>;
@@ -38,6 +38,8 @@ pub(crate) enum Command {
     CreateContainer(Box<NewContainerSpec>, Reply<String>),
     /// Lets a created container's program run.
     StartContainer(String, Reply<()>),
+    /// Ends a created container whose start plugins refuse, and answers with their refusal.
+    RefuseStart(String, PluginRefusal, Reply<()>),
     /// Changes nothing. The answer means all earlier requests are done.
     TakeTurn(Reply<()>),
     /// Changes a container's limits.

@@ -304,6 +304,9 @@ impl Driver {
         match command {
             Command::CreateContainer(new, reply) => answer(reply, self.create_container(*new).await),
             Command::StartContainer(id, reply) => answer(reply, self.start_container(&id).await),
+            Command::RefuseStart(id, refusal, reply) => {
+                answer(reply, self.refuse_start(&id, refusal.into()).await);
+            }
             Command::TakeTurn(reply) => answer(reply, Ok(())),
             Command::UpdateContainer(id, update, reply) => {
                 answer(reply, self.update_container(&id, &update).await);

@@ -34,6 +34,16 @@ impl Driver {
         }
     }
 
+    /// Ends a container whose start plugins refuse, like one whose start failed: a kubelet starts the next
+    /// attempt after a pause, but one it finds `Created` at once.
+    pub(super) async fn refuse_start(&mut self, id: &str, refusal: PodError) -> Result<(), PodError> {
+        let stage = self.containers.find(id)?.status.stage;
+        admission::start(id, self.status.stage, stage)?;
+        let live = self.live()?;
+        self.not_started(&live, id, &refusal).await;
+        Err(refusal)
+    }
+
     /// Opens the output first, so no byte has to wait, then lets the program run.
     async fn release(&self, live: &Live, id: &str) -> Result<Copiers, PodError> {
         let container = self.containers.find(id)?;

@@ -71,7 +71,7 @@ fn planned(
     Ok(Some((pod, container)))
 }
 
-/// Lets a created container's program run, if plugins allow it.
+/// Lets a created container's program run, if plugins allow it. Otherwise the container is `Exited`.
 pub(super) async fn start_container(
     node: Arc<Node>,
     entry: PodEntry,
@@ -82,7 +82,10 @@ pub(super) async fn start_container(
     if let Some((pod, container)) = now(&node, &container.id)
         && (pod.state, container.state) == (PodState::Ready, ContainerState::Created)
     {
-        step(span!("ask plugins"), asking.start_container(&pod, &container)).await?;
+        let asked = step(span!("ask plugins"), asking.start_container(&pod, &container)).await;
+        if let Err(refusal) = asked {
+            return ask(&entry, |reply| Command::RefuseStart(container.id.clone(), refusal, reply)).await;
+        }
     }
     ask(&entry, |reply| Command::StartContainer(container.id.clone(), reply)).await
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use runtime_spec::{ContainerSpec, Resources};
+use runtime_spec::{ContainerSpec, ExitReason, Resources};
 
 use super::{Script, World, container, pod};
 use crate::plugins::{Asking, PluginRefusal, Plugins};
@@ -194,7 +194,7 @@ async fn a_pod_that_plugins_refuse_leaves_nothing_and_may_be_asked_for_again() {
 }
 
 #[tokio::test]
-async fn a_container_that_plugins_refuse_is_not_made_and_not_started() {
+async fn a_container_that_plugins_refuse_is_not_made() {
     let plugin = FakePlugin::default();
     let world = plugin.world().await;
     let pod_id = world.pods.run(pod("web")).await.unwrap();
@@ -203,12 +203,33 @@ async fn a_container_that_plugins_refuse_is_not_made_and_not_started() {
     assert!(world.pods.create_container(&pod_id, container("app")).await.is_err());
     assert_eq!(plugin.take_heard(), ["create? app", "undone app"]);
     assert_eq!((world.pods.containers().len(), world.script.vm().agent.containers()), (0, 0));
-    plugin.noted().refuses = Some("start?");
-    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
-    assert!(world.pods.start_container(&id).await.is_err());
-    assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Created);
     plugin.noted().refuses = None;
-    world.pods.start_container(&id).await.unwrap();
+    world.pods.create_container(&pod_id, container("app")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_start_that_plugins_refuse_is_a_start_error_and_its_container_ends() {
+    let plugin = FakePlugin::default();
+    let world = plugin.world().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    plugin.take_heard();
+    plugin.noted().refuses = Some("start?");
+    let refused = world.pods.start_container(&id).await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.to_string().as_str()),
+        (PodErrorKind::FailedPrecondition, "no start? today")
+    );
+    let view = world.pods.container(&id).unwrap();
+    assert_eq!((view.state, view.exit_code), (ContainerState::Exited, 128));
+    assert_eq!((view.reason, view.message.as_str()), (Some(ExitReason::StartError), "no start? today"));
+    assert_eq!(plugin.take_heard(), ["start? app", "Stopped app"]);
+    assert_eq!(world.script.count("agent.start"), 0);
+    assert_eq!(world.script.count("agent.signal 9 all"), 1, "what holds its place in the guest goes");
+    // No plugin is asked again about a container that has ended.
+    let again = world.pods.start_container(&id).await.unwrap_err();
+    assert!(again.to_string().contains("it has ended"), "{again}");
+    assert_eq!(plugin.take_heard(), [""; 0]);
 }
 
 #[tokio::test]
