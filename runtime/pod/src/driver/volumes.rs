@@ -119,24 +119,27 @@ impl Driver {
         placed: &mut PlacedVolumes,
     ) -> Option<GuestVolumePlan> {
         let PublishedFound { place, content } = found;
-        let snapshot = match content {
+        let copy = content.and_then(|snapshot| {
             // The node would see the container's writes.
-            Ok(_) if !read_only => Err("it is mounted to be written to"),
-            Ok(snapshot) if self.copied_bytes(placed) + snapshot.bytes > COPIED_BYTES_MAX => {
-                Err("the pod has as many bytes of volumes as are copied")
+            if !read_only {
+                return Err("it is mounted to be written to");
             }
-            content => content,
-        };
-        let snapshot = match snapshot {
-            Ok(snapshot) => snapshot,
+            let part = snapshot.version.is_none();
+            let record = GuestVolume::published(number, place.clone(), snapshot.bytes, part);
+            let others = self.copied_beside(&record.name(container_id), placed);
+            if others + snapshot.bytes > COPIED_BYTES_MAX {
+                return Err("the pod has as many bytes of volumes as are copied");
+            }
+            Ok((snapshot, record))
+        });
+        let (snapshot, record) = match copy {
+            Ok(copy) => copy,
             Err(why) => {
                 let (pod, volume) = (&self.record.id, place.display());
                 tracing::info!(pod, %volume, why, "a published volume is not copied, and stays on the node");
                 return None;
             }
         };
-        let part = snapshot.version.is_none();
-        let record = GuestVolume::published(number, place, snapshot.bytes, part);
         let planned = GuestVolumePlan {
             mount: number,
             source: String::new(),
@@ -151,9 +154,9 @@ impl Driver {
         Some(planned)
     }
 
-    /// Memory for copies: those of the containers on record, and of the current one. Containers share
-    /// everything except parts of volumes.
-    fn copied_bytes(&self, placed: &PlacedVolumes) -> u64 {
+    /// Memory for copies, without that of the volume with this name in the guest: those of the containers on
+    /// record, and of the current one. Containers share everything except parts of volumes.
+    fn copied_beside(&self, name: &str, placed: &PlacedVolumes) -> u64 {
         let known = self.containers.ids();
         let containers = known.iter().filter_map(|id| self.containers.get(id));
         let of_containers = containers.flat_map(|container| {
@@ -161,7 +164,9 @@ impl Driver {
             container.record.guest_volumes.iter().map(move |volume| (volume.name(id), volume.copied_bytes))
         });
         let of_new = placed.on_record.iter().map(|volume| (volume.name(""), volume.copied_bytes));
-        of_containers.chain(of_new).collect::<BTreeMap<_, _>>().values().sum()
+        let mut bytes: BTreeMap<_, _> = of_containers.chain(of_new).collect();
+        bytes.remove(name);
+        bytes.values().sum()
     }
 
     /// Decides the place of memory volumes not yet mounted by a container of the pod. A volume with files on

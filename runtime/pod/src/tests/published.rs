@@ -206,6 +206,31 @@ async fn a_pods_copies_are_bounded_together() {
 }
 
 #[tokio::test]
+async fn a_volume_that_is_in_the_guest_needs_no_room_for_the_next_container() {
+    let world = World::new().await;
+    let volumes = ["a", "b"].map(|name| directory(world.dir.path(), "configmap", name));
+    for volume in &volumes {
+        publish(volume, "..0", &[("key", &"x".repeat(6 << 20))]);
+    }
+    let places: Vec<&Path> = volumes.iter().map(PathBuf::as_path).collect();
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let first = world.pods.create_container(&pod_id, mounting("app", &places)).await.unwrap();
+    // The kubelet creates the next attempt before it removes the last one.
+    let again = ContainerSpec { attempt: 1, ..mounting("app", &places) };
+    world.pods.create_container(&pod_id, again).await.unwrap();
+    world.pods.create_container(&pod_id, mounting("second", &places)).await.unwrap();
+    let (plan, _) = world.script.state().created.clone().unwrap();
+    assert_eq!(plan.guest_volumes.len(), 2);
+    assert_eq!(world.script.count("shares.bind"), 0);
+    // A third volume is one too many.
+    let third = directory(world.dir.path(), "configmap", "c");
+    publish(&third, "..0", &[("key", &"x".repeat(6 << 20))]);
+    world.pods.remove_container(&first).await.unwrap();
+    world.pods.create_container(&pod_id, mounting("third", &[&third])).await.unwrap();
+    assert_eq!(world.script.count("shares.bind"), 1);
+}
+
+#[tokio::test]
 async fn a_version_that_cannot_be_taken_up_keeps_the_old_one_and_no_container_from_being_made() {
     let world = World::new().await;
     let at = |name: &str| directory(world.dir.path(), "configmap", name);
