@@ -10,6 +10,10 @@ use crate::error::Failure;
 /// All permissions of a file.
 const MODE_MAX: u32 = 0o777;
 
+/// The bits of a mode for the file's kind, as stat(2) returns them (`S_IFMT`). runc ignores them, too
+/// (`libcontainer/specconv`): the kind has a field of its own.
+const KIND_BITS: u32 = 0o170_000;
+
 /// Adds a node. It replaces another one at the same path.
 pub(super) fn add(spec: &mut ContainerSpec, origin: &Origin, node: &DeviceNode) -> Result<(), Failure> {
     put(spec, node).map_err(|reason| refusal(origin, "deviceNodes", &reason))
@@ -28,7 +32,8 @@ fn device(node: &DeviceNode) -> Result<Device, String> {
     if node.permissions.is_empty() {
         return Err(format!("permissions none of {path}: a device without any permission is not created"));
     }
-    if let Some(mode) = node.file_mode.filter(|mode| !(1..=MODE_MAX).contains(mode)) {
+    let mode = node.file_mode.map(|mode| mode & !KIND_BITS);
+    if let Some(mode) = mode.filter(|mode| !(1..=MODE_MAX).contains(mode)) {
         return Err(format!(
             "fileMode {mode:o} (octal) of {path}: must be permissions from 1 to {MODE_MAX:o}"
         ));
@@ -42,7 +47,7 @@ fn device(node: &DeviceNode) -> Result<Device, String> {
         permissions: node.permissions.clone(),
         uid: node.uid.unwrap_or_default(),
         gid: node.gid.unwrap_or_default(),
-        mode: node.file_mode,
+        mode,
     };
     match device.guest_device() {
         Some(own) => compare(node, NodeKind::Character, (own.major, own.minor))?,
@@ -109,6 +114,17 @@ mod tests {
         let elsewhere = nodes(r#"{"path":"/dev/f","hostPath":"/dev/fuse","type":"u"}"#);
         let device = &super::super::tests::spec(&elsewhere).devices[0];
         assert_eq!((device.host_path.as_str(), device.permissions.as_str()), ("/dev/fuse", "rwm"));
+    }
+
+    #[test]
+    fn a_mode_may_have_the_bits_of_the_files_kind() {
+        // 0o20660 and 0o60660: a character and a block device.
+        for mode in [8624, 25008] {
+            let node = nodes(&format!(r#"{{"path":"/dev/fuse","fileMode":{mode}}}"#));
+            assert_eq!(spec(&node).devices[0].mode, Some(0o660));
+        }
+        let none = refused(&nodes(r#"{"path":"/dev/fuse","fileMode":24576}"#));
+        assert!(none.starts_with("deviceNodes: fileMode 0 (octal) of /dev/fuse"), "{none}");
     }
 
     #[test]
