@@ -105,6 +105,8 @@ pub struct Mount {
     pub nosuid: bool,
     /// Programs cannot be executed.
     pub noexec: bool,
+    /// Options as requested (CRI `Mount.mount_options`), for statuses. What they mean is in the fields above.
+    pub options: Vec<String>,
     /// Give the files the container's label. Only has an effect on a host with SELinux.
     pub selinux_relabel: bool,
     /// Mapping of the files' owners from ids of the host to users of the pod's user namespace.

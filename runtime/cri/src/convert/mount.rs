@@ -7,6 +7,9 @@ use runtime_spec::{Mount, MountPropagation};
 use super::security::{id_mappings_in, id_mappings_out};
 use crate::error::Failure;
 
+/// Options of a mount, each with its opposite.
+const OPTIONS: [[&str; 2]; 3] = [["noexec", "exec"], ["nosuid", "suid"], ["nodev", "dev"]];
+
 /// A requested mount.
 pub(super) fn mount_in(mount: v1::Mount) -> Result<Mount, Failure> {
     let propagation = match v1::MountPropagation::try_from(mount.propagation) {
@@ -25,7 +28,12 @@ pub(super) fn mount_in(mount: v1::Mount) -> Result<Mount, Failure> {
         }
         image => image.unwrap_or_default(),
     };
+    let has = |option: &str| mount.mount_options.iter().any(|asked| asked == option);
+    options(&mount.mount_options, &mount.container_path)?;
     Ok(Mount {
+        nosuid: has("nosuid"),
+        noexec: has("noexec"),
+        options: mount.mount_options,
         host_path: mount.host_path,
         container_path: mount.container_path,
         readonly: mount.readonly,
@@ -37,8 +45,27 @@ pub(super) fn mount_in(mount: v1::Mount) -> Result<Mount, Failure> {
         image: image.image,
         image_user_specified: image.user_specified_image,
         image_sub_path: mount.image_sub_path,
-        ..Mount::default()
     })
+}
+
+/// Refuses options that are unknown, or that contradict each other. `nodev` always holds in a VM.
+fn options(asked: &[String], target: &str) -> Result<(), Failure> {
+    let refused = |reason: String| Err(Failure::invalid(format!("mounts.mount_options: {reason}")));
+    for option in asked {
+        match option.as_str() {
+            "dev" => {
+                return refused(format!("dev for {target}: devices on volumes have no effect in a VM"));
+            }
+            option if OPTIONS.iter().flatten().any(|known| *known == option) => {}
+            other => return refused(format!("{other:?} for {target} is not possible")),
+        }
+    }
+    for [one, other] in OPTIONS {
+        if asked.iter().any(|asked| asked == one) && asked.iter().any(|asked| asked == other) {
+            return refused(format!("{one} and {other} for {target} contradict each other"));
+        }
+    }
+    Ok(())
 }
 
 /// All mounts of a container as requested. The kubelet uses them to find the termination log, and keeps the
@@ -70,6 +97,7 @@ fn mount_out(mount: &Mount, image_id: Option<&String>) -> v1::Mount {
             ..Default::default()
         }),
         image_sub_path: mount.image_sub_path.clone(),
+        mount_options: mount.options.clone(),
     }
 }
 
@@ -99,7 +127,11 @@ mod tests {
         };
         let mapping = vec![v1::IdMapping { container_id: 0, host_id: 1000, length: 9 }];
         let mapped = v1::Mount { uid_mappings: mapping.clone(), gid_mappings: mapping, ..host() };
-        for sent in [host(), slave, mapped] {
+        let options = ["noexec", "nosuid", "nodev"].map(str::to_owned).into();
+        let strict = v1::Mount { mount_options: options, ..host() };
+        let taken = mount_in(strict.clone()).unwrap();
+        assert!(taken.noexec && taken.nosuid);
+        for sent in [host(), slave, mapped, strict] {
             assert_eq!(mount_out(&mount_in(sent.clone()).unwrap(), None), sent);
         }
     }
@@ -124,6 +156,26 @@ mod tests {
             (image.user_specified_image.as_str(), sent_back.image_sub_path.as_str()),
             ("busybox", "etc")
         );
+    }
+
+    #[test]
+    fn options_that_are_unknown_or_contradict_each_other_are_refused() {
+        let taken = |options: &[&str]| {
+            let mount_options = options.iter().map(|&option| option.to_owned()).collect();
+            mount_in(v1::Mount { mount_options, ..host() })
+        };
+        let plain = taken(&["exec", "suid", "nodev"]).unwrap();
+        assert!(!plain.noexec && !plain.nosuid);
+        for (options, expected) in [
+            (&["noexec", "exec"][..], "mounts.mount_options: noexec and exec for /c contradict each other"),
+            (
+                &["nodev", "dev"],
+                "mounts.mount_options: dev for /c: devices on volumes have no effect in a VM",
+            ),
+            (&["size=5"], "mounts.mount_options: \"size=5\" for /c is not possible"),
+        ] {
+            assert_eq!(taken(options).unwrap_err().to_string(), expected);
+        }
     }
 
     #[test]

@@ -14,5 +14,6 @@ pub(super) fn of_runtime() -> v1::RuntimeFeatures {
         supplemental_groups_policy: true,
         // No pod shares the node's network.
         user_namespaces_host_network: false,
+        mount_options: true,
     }
 }

@@ -101,6 +101,7 @@ fn merge(answer: &mut v1::StatusResponse, names: &[String], theirs: Result<v1::S
         let theirs = theirs.features.unwrap_or_default();
         ours.supplemental_groups_policy &= theirs.supplemental_groups_policy;
         ours.user_namespaces_host_network &= theirs.user_namespaces_host_network;
+        ours.mount_options &= theirs.mount_options;
     }
     let (status, message) = (why.is_none(), why.unwrap_or_default());
     let reason = if status { "" } else { "UpstreamNotAnswering" };

@@ -89,7 +89,9 @@ fn asked(number: usize, mount: &crate::Mount, id: &str, paths: &GuestPaths) -> M
     let destination = destination.to_str().unwrap_or(&mount.container_path);
     if !mount.image.is_empty() {
         let source = image_volume_source(number, paths);
-        return self::mount(destination, "bind", &source, &["bind", "rprivate", "nodev", "ro"]);
+        let mut options = vec!["bind", "rprivate", "nodev", "ro"];
+        options.extend(flags(mount));
+        return self::mount(destination, "bind", &source, &options);
     }
     if let Some(device) = mount.guest_device() {
         let access = if mount.readonly { "ro" } else { "rw" };
@@ -104,9 +106,13 @@ fn asked(number: usize, mount: &crate::Mount, id: &str, paths: &GuestPaths) -> M
     // A guest applies this to its own submounts too, so it is only set if that is intended.
     let access = if mount.recursive_read_only { "ro" } else { "rw" };
     let mut options = vec!["rbind", "rprivate", "nodev", access];
-    options.extend(mount.nosuid.then_some("nosuid"));
-    options.extend(mount.noexec.then_some("noexec"));
+    options.extend(flags(mount));
     self::mount(destination, "bind", &source, &options)
+}
+
+/// The flags of a mount that may be asked for.
+fn flags(mount: &crate::Mount) -> impl Iterator<Item = &'static str> {
+    [mount.nosuid.then_some("nosuid"), mount.noexec.then_some("noexec")].into_iter().flatten()
 }
 
 fn memory(tmpfs: &crate::Tmpfs) -> Mount {

@@ -115,7 +115,10 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
         propagation: v1::MountPropagation::PropagationHostToContainer.into(),
         ..mount(&shared, "/late")
     };
+    let options = ["noexec", "nosuid", "nodev"].map(str::to_owned).into();
+    let strict = v1::Mount { mount_options: options, ..mount(&volumes.path("real"), "/strict") };
     let mounts = vec![
+        strict,
         mount(&volumes.path("link"), "/data"),
         mount(&volumes.path("single"), "/some/where/file"),
         mount(&volumes.path("hosts"), "/etc/hosts"),
@@ -140,6 +143,13 @@ async fn directories_and_files_of_the_host_are_the_containers_too() {
     assert_eq!(client.sh(&main, "cat /some/where/file").await.unwrap(), "again\n");
     client.sh(&main, "echo last words > /dev/termination-log").await.unwrap();
     assert_eq!(volumes.read("termination"), "last words\n");
+
+    // Options of one mount, and not of another one of the same directory.
+    let line = "printf '#!/bin/sh\necho runs\n' > /data/program; chmod +x /data/program; /data/program; /strict/program || echo does not; \
+                sed -n 's,^[^ ]* /strict [^ ]* ,,p' /proc/mounts";
+    let output = client.sh(&main, line).await.unwrap();
+    assert!(output.contains("runs\n") && output.contains("does not\n"), "{output}");
+    assert!(output.contains("nosuid,nodev,noexec"), "{output}");
 
     // A swapped link, as in the kubelet's updates of a ConfigMap.
     assert_eq!(client.sh(&main, "cat /data/key").await.unwrap(), "old");
