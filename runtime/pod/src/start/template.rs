@@ -61,6 +61,11 @@ impl Chosen {
         self.failed.store(true, Ordering::Relaxed);
     }
 
+    /// Notes that a pod has started from the template.
+    pub(super) fn note_success(&self, context: &StartContext) {
+        context.node.templates.note_success(&self.shape);
+    }
+
     /// After a failure of the template's VM: no other pod starts from the template, and a new one is made.
     pub(super) fn discard_failed(&self, context: &StartContext, error: &PodError) -> bool {
         if !self.failed.load(Ordering::Relaxed) {
@@ -68,7 +73,7 @@ impl Chosen {
         }
         let error = error.chain();
         tracing::warn!(pod = context.id(), error, "a template is discarded, and the pod boots");
-        context.node.templates.discard(&self.shape, &self.template);
+        templates::discard(&context.node, &self.shape, &self.template);
         true
     }
 }

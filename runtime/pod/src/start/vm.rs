@@ -62,7 +62,12 @@ pub(super) async fn up(
     let outcome = raise(context, called_off.clone(), chosen.as_ref(), vmm).await;
     let failed = match (outcome, &chosen) {
         (Err(failed), Some(chosen)) if chosen.discard_failed(context, &failed.error) => failed,
-        (outcome, _) => return outcome,
+        (outcome, chosen) => {
+            if let (Ok(_), Some(chosen)) = (&outcome, chosen) {
+                chosen.note_success(context);
+            }
+            return outcome;
+        }
     };
     let Some(vm) = &failed.vm else { return Err(failed) };
     if live::end(&**vm).await.is_err() || *called_off.borrow() {

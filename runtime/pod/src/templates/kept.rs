@@ -97,7 +97,10 @@ pub(super) struct Inner {
     asked: VecDeque<TemplateShape>,
     /// Shapes for the task to find or build, in order.
     pub(super) wanted: Vec<TemplateShape>,
+    /// Failed templates and failed attempts, each forgotten with the first pod from a good template.
     failures: HashMap<TemplateShape, Failures>,
+    /// Shapes with a discarded or evicted template, whose files the task removes before it makes any other.
+    pub(super) leftovers: Vec<TemplateShape>,
     /// Whether the task runs.
     pub(super) working: bool,
     /// Whether the leftovers of earlier daemons have been removed.
@@ -122,6 +125,15 @@ struct Failures {
 pub(crate) struct Missing {
     pub(crate) absent: Absent,
     pub(crate) begin_work: bool,
+}
+
+/// Work for the task.
+#[derive(Debug)]
+pub(super) enum Work {
+    /// Remove the shape's template from the disk.
+    Remove(TemplateShape),
+    /// Find the shape's template on the disk, or build it.
+    Make(TemplateShape),
 }
 
 /// Why a pod boots although its handler has templates.
@@ -187,14 +199,23 @@ impl Templates {
         self.lock().note_asked(shape);
     }
 
-    /// The template of this shape has failed: no other pod starts from it.
-    pub(crate) fn discard(&self, shape: &TemplateShape, template: &Arc<Template>) {
+    /// A pod has started from the template of this shape.
+    pub(crate) fn note_success(&self, shape: &TemplateShape) {
+        self.lock().failures.remove(shape);
+    }
+
+    /// The template of this shape has failed: no other pod starts from it. Returns whether the caller starts
+    /// the task, which removes its files.
+    pub(super) fn discard(&self, shape: &TemplateShape, template: &Arc<Template>) -> bool {
         let mut inner = self.lock();
         // A new one may have taken its place.
-        if inner.kept.get(shape).is_some_and(|kept| Arc::ptr_eq(&kept.template, template)) {
-            inner.kept.remove(shape);
-            inner.failed(shape, Instant::now());
+        if inner.kept.get(shape).is_none_or(|kept| !Arc::ptr_eq(&kept.template, template)) {
+            return false;
         }
+        inner.kept.remove(shape);
+        inner.failed(shape, Instant::now());
+        inner.leftovers.push(shape.clone());
+        !std::mem::replace(&mut inner.working, true)
     }
 
     /// Stops making templates, and returns once none is being made.
@@ -203,23 +224,27 @@ impl Templates {
         self.closing.task_ended(|| self.lock().working).await;
     }
 
-    /// The first wanted shape. If there is none, or the daemon ends, the task ends. A later request starts a
-    /// new one.
-    pub(super) fn first(&self) -> Option<TemplateShape> {
+    /// The next work. If there is none, or the daemon ends, the task ends. A later request starts a new one.
+    pub(super) fn next(&self) -> Option<Work> {
         let mut inner = self.lock();
-        let first = inner.wanted.first().filter(|_| !self.closing.has_begun()).cloned();
-        inner.working = first.is_some();
-        if first.is_none() {
+        let next = if self.closing.has_begun() {
+            None
+        } else {
+            let leftover = inner.leftovers.pop().map(Work::Remove);
+            leftover.or_else(|| inner.wanted.first().cloned().map(Work::Make))
+        };
+        inner.working = next.is_some();
+        if next.is_none() {
             self.closing.note_task_ended();
         }
-        first
+        next
     }
 
     /// Whether there is no more work on templates.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         let inner = self.lock();
-        inner.swept && !inner.working && inner.wanted.is_empty()
+        inner.swept && !inner.working && inner.wanted.is_empty() && inner.leftovers.is_empty()
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -271,16 +296,23 @@ impl Inner {
         idle.min_by_key(|(_, kept)| kept.used).map(|(shape, _)| shape.clone())
     }
 
-    /// Keeps a template. Returns the shapes of the templates evicted for it.
+    /// Whether the shape's template on the disk must not be read: it is used up, or may be the failed one.
+    pub(super) fn distrusts_disk(&self, shape: &TemplateShape) -> bool {
+        self.kept.contains_key(shape) || self.failures.contains_key(shape)
+    }
+
+    /// Keeps a template. Returns the shapes of the templates evicted for it. Their files go too: read again,
+    /// they would be used for more pods than allowed.
     pub(super) fn keep(
         &mut self,
         shape: &TemplateShape,
         template: Template,
         now: Instant,
     ) -> Vec<TemplateShape> {
-        self.failures.remove(shape);
         let kept = Kept { template: Arc::new(template), pods: 0, used: now };
         self.kept.insert(shape.clone(), kept);
+        // Its files are about to replace those.
+        self.leftovers.retain(|other| other != shape);
         let mut gone = Vec::new();
         while self.kept.len() > TEMPLATES_MAX {
             let others = self.kept.iter().filter(|(other, _)| *other != shape);
@@ -291,6 +323,7 @@ impl Inner {
             self.kept.remove(&idlest);
             gone.push(idlest);
         }
+        self.leftovers.extend_from_slice(&gone);
         gone
     }
 

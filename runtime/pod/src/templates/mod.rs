@@ -8,6 +8,7 @@
 //!        └──none, or used up──> wanted ──> read from the disk, checked ──fits──> there is one
 //!                (the pod boots)               └──missing, odd──> built ──> kept on the disk
 //!                                                                   └──fails──> wanted again after a while
+//!   used up, or no good: no pod starts from it, and it is removed from the disk
 //! ```
 //!
 //! A template in use is two sealed files in memory: pages mapped by VMs cannot be changed or truncated, and
@@ -65,6 +66,14 @@ pub(crate) fn take(node: &Arc<Node>, shape: &TemplateShape) -> Result<Arc<Templa
         }
         missing.absent
     })
+}
+
+/// A pod's start from the template of this shape has failed: no other pod starts from it, on this daemon or
+/// the next one.
+pub(crate) fn discard(node: &Arc<Node>, shape: &TemplateShape, template: &Arc<Template>) {
+    if node.templates.discard(shape, template) {
+        tokio::spawn(queue::run(Arc::clone(node)));
+    }
 }
 
 /// Makes no more templates, and ends the VM of one being made: the daemon stops.

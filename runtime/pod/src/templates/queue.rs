@@ -1,5 +1,5 @@
 //! The task for reading and building templates, one at a time: a node busy with starting pods has few spare
-//! resources.
+//! resources. It also removes bad ones from the disk, never while it writes one.
 
 use std::convert::Infallible;
 use std::io;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::kept::{TEMPLATES_MAX, Template};
+use super::kept::{TEMPLATES_MAX, Template, Work};
 use super::shape::TemplateShape;
 use super::{build, files};
 use crate::blocking::blocking_within;
@@ -19,9 +19,19 @@ use crate::node::Node;
 /// How long reading a template from the disk, or writing it, may take.
 const COPIED_WITHIN: Duration = Duration::from_secs(300);
 
-/// Works until no shape is wanted.
+/// How long removing a template from the disk may take.
+const REMOVED_WITHIN: Duration = Duration::from_secs(60);
+
+/// Works until no shape is wanted, and nothing is left to remove.
 pub(super) async fn run(node: Arc<Node>) {
-    while let Some(shape) = node.templates.first() {
+    while let Some(work) = node.templates.next() {
+        let shape = match work {
+            Work::Remove(shape) => {
+                remove(&node, &shape).await;
+                continue;
+            }
+            Work::Make(shape) => shape,
+        };
         let made = make(&node, &shape).await;
         let mut inner = node.templates.lock();
         inner.wanted.retain(|wanted| *wanted != shape);
@@ -40,7 +50,14 @@ pub(super) async fn run(node: Arc<Node>) {
 async fn make(node: &Arc<Node>, shape: &TemplateShape) -> Result<(), PodError> {
     let key = build::key(node, shape).await?;
     let key = key.ok_or_else(|| PodError::internal("a part of the installation has no known build"))?;
-    if let Some(template) = load(node, shape, &key).await? {
+    let distrusted = node.templates.lock().distrusts_disk(shape);
+    let loaded = if distrusted {
+        remove(node, shape).await;
+        None
+    } else {
+        load(node, shape, &key).await?
+    };
+    if let Some(template) = loaded {
         keep(node, shape, template);
         counters::template(TemplateOutcome::Loaded);
         tracing::info!(key, "a template is read from the disk");
@@ -64,6 +81,20 @@ async fn make(node: &Arc<Node>, shape: &TemplateShape) -> Result<(), PodError> {
         );
     }
     Ok(())
+}
+
+/// Removes the shape's template from the disk.
+async fn remove(node: &Arc<Node>, shape: &TemplateShape) {
+    let removing = async {
+        // Without a key, no daemon reads it.
+        let Some(key) = build::key(node, shape).await? else { return Ok(()) };
+        let (place, pool) = (node.places.templates_dir().join(key), &node.pools.state);
+        let doing = "removing a template from the disk";
+        blocking_within(REMOVED_WITHIN, pool, doing, move || files::remove(&place)).await
+    };
+    if let Err(error) = removing.await {
+        tracing::warn!(error = error.chain(), "a template that must not be used again stays on the disk");
+    }
 }
 
 fn copied(error: io::Error) -> PodError {

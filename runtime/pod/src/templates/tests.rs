@@ -80,6 +80,11 @@ async fn a_failure_waits_longer_each_time_and_a_success_forgets_it() {
     inner.want(&shape(2), now).unwrap();
     inner.keep(&shape(1), template(), now);
     inner.failed(&shape(1), now);
+    assert_eq!(inner.want(&shape(1), now + pauses::FIRST), Err(Absent::Failed), "it was no good either");
+    let templates = Templates { inner: Mutex::new(inner), ..Templates::default() };
+    templates.note_success(&shape(1));
+    let mut inner = templates.lock();
+    inner.failed(&shape(1), now);
     inner.want(&shape(1), now + pauses::FIRST).unwrap();
 }
 

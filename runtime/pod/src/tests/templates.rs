@@ -2,12 +2,15 @@
 
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use runtime_spec::{PodSpec, Resources, TemplateScope};
+use runtime_spec::{PodSpec, Resources, TemplateScope, VmBounds};
 
 use super::world::Left;
 use super::{Script, World, life, pod};
 use crate::PodState;
+use crate::templates::{self, TemplateShape};
+use crate::unclaimed::pauses;
 
 /// A daemon with templates enabled.
 async fn world(scope: TemplateScope) -> World {
@@ -28,6 +31,14 @@ impl World {
         let id = self.pods.run(pod).await.unwrap();
         assert_eq!(self.pods.pod(&id).unwrap().state, PodState::Ready);
         self.script.count("vm.restore") > before
+    }
+
+    /// Lets time pass while nothing else happens.
+    async fn skip(&self, time: Duration) {
+        self.settled().await;
+        tokio::time::pause();
+        tokio::time::advance(time).await;
+        tokio::time::resume();
     }
 
     fn template_files(&self) -> Vec<PathBuf> {
@@ -138,7 +149,47 @@ async fn a_template_that_is_no_good_is_discarded_and_the_pod_boots() {
         world.script.repair();
         world.script.state().silent_restored = false;
         assert!(!world.restores(pod("two")).await, "{step}: the next is made after a while");
+        world.settled().await;
+        assert!(world.template_files().is_empty(), "{step}: no daemon finds it again");
+        world.skip(pauses::FIRST).await;
+        assert!(!world.restores(pod("three")).await, "{step}");
+        world.settled().await;
+        assert_eq!(world.script.count("vm.boot_template"), 2, "{step}: it is made anew");
+        assert!(world.restores(pod("four")).await, "{step}");
     }
+}
+
+#[tokio::test]
+async fn templates_that_are_never_any_good_are_made_at_growing_intervals() {
+    let world = world(TemplateScope::Node).await;
+    world.settled().await;
+    world.script.fail("vm.restore");
+    for (failures, pause) in [pauses::FIRST, pauses::FIRST * 2, pauses::FIRST * 4].into_iter().enumerate() {
+        assert!(world.restores(pod(&format!("tries-{failures}"))).await);
+        world.settled().await;
+        world.skip(pause / 2).await;
+        assert!(!world.restores(pod(&format!("early-{failures}"))).await);
+        world.settled().await;
+        assert_eq!(world.script.count("vm.boot_template"), failures + 1);
+        world.skip(pause / 2).await;
+        assert!(!world.restores(pod(&format!("later-{failures}"))).await);
+        world.settled().await;
+        assert_eq!(world.script.count("vm.boot_template"), failures + 2);
+    }
+}
+
+#[tokio::test]
+async fn a_template_that_is_used_up_is_made_anew() {
+    let world = world(TemplateScope::Node).await;
+    world.settled().await;
+    let bounds = VmBounds::of(&PodSpec::default(), &world.node.start.now().handlers[0]).unwrap();
+    let shape = TemplateShape::of(&bounds, "");
+    let pods = (0..).take_while(|_| templates::take(&world.node, &shape).is_ok()).count();
+    assert_eq!(pods, 1000);
+    world.settled().await;
+    assert_eq!(world.script.count("vm.boot_template"), 2);
+    assert!(world.restores(pod("web")).await);
+    assert_eq!(world.template_files().len(), 1);
 }
 
 #[tokio::test]
