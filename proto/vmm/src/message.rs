@@ -293,8 +293,8 @@ pub enum Event {
         #[serde(default)]
         number: Option<u64>,
     },
-    /// The guest has taken or given back everything the last [`Request::Resize`] asked for. Sent once for
-    /// each resize.
+    /// The guest has taken or given back everything the last [`Request::Resize`] asked for. After growth it
+    /// may have more than that, left from an earlier resize to less. Sent once for each resize.
     Resized,
     /// The number of disks with writes waiting for space on the node has changed. Also sent to a client at
     /// hello while the number is not 0. Since version 2 of the protocol.

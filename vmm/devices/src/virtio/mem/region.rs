@@ -26,11 +26,16 @@ pub struct MemHandle(pub(super) Arc<Region>);
 impl MemHandle {
     /// Asks the driver to have `requested` bytes plugged, within the first `usable` bytes of the region. The
     /// VM has given these to the guest. The event is written once the size is reached, or at once if it
-    /// already is.
+    /// already is. More than the last request is also reached with more than that: the driver may be unable
+    /// to give back what an earlier request for less has left plugged.
     pub fn request(&self, requested: u64, usable: u64) {
         let mut book = self.0.book();
         book.usable = usable.min(self.0.length).max(book.usable);
-        book.requested = requested.min(book.usable);
+        let requested = requested.min(book.usable);
+        if requested != book.requested {
+            book.grows = requested > book.requested;
+        }
+        book.requested = requested;
         book.asked = true;
         book.notify_if_settled(&self.0.settled);
         if let Some(interrupt) = &book.interrupt {
@@ -67,6 +72,8 @@ pub(super) struct Book {
     /// The VM waits for the requested size. The event is written once: a guest going back and forth must not
     /// cause repeated wake-ups.
     asked: bool,
+    /// The request was for more than the one before.
+    grows: bool,
 }
 
 impl Book {
@@ -88,7 +95,8 @@ impl Book {
     }
 
     fn notify_if_settled(&mut self, settled: &EventFd) {
-        if self.asked && self.blocks.plugged_bytes() == self.requested {
+        let plugged = self.blocks.plugged_bytes();
+        if self.asked && (plugged == self.requested || self.grows && plugged > self.requested) {
             self.asked = false;
             // Full only if it was not read yet. Then it is readable.
             let _ = settled.write(1);

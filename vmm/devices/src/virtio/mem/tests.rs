@@ -232,6 +232,26 @@ fn a_request_for_less_does_not_take_by_force() {
 }
 
 #[test]
+fn growth_is_done_with_more_than_was_requested_and_less_only_with_exactly_that() {
+    let mut bench = Bench::new();
+    bench.handle.request(4 * BLOCK_BYTES, LENGTH);
+    bench.ask(PLUG, at(0), 4);
+    assert!(bench.settled());
+    bench.handle.request(BLOCK_BYTES, LENGTH);
+    assert_eq!(bench.ask(UNPLUG, at(3), 1).0, ACK);
+    assert!(!bench.settled(), "the driver could not give back the rest");
+    bench.handle.request(2 * BLOCK_BYTES, LENGTH);
+    assert!(bench.settled(), "it has more than it needs");
+    bench.handle.request(2 * BLOCK_BYTES, LENGTH);
+    assert!(bench.settled(), "the same request again");
+    bench.handle.request(BLOCK_BYTES, LENGTH);
+    bench.handle.request(BLOCK_BYTES, LENGTH);
+    assert!(!bench.settled(), "the same request again");
+    bench.ask(UNPLUG, at(1), 2);
+    assert!(bench.settled());
+}
+
+#[test]
 fn chains_that_make_no_sense_are_given_back_and_counted() {
     let mut bench = Bench::new();
     let driver = &mut bench.driver;
