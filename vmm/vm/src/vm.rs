@@ -33,7 +33,7 @@ use crate::memory::{self, MemoryError};
 use crate::memory_hotplug::{MemoryHotplug, ResizeError};
 use crate::pmem::PmemWindows;
 use crate::snapshot::{VcpuSnapshotError, VmSnapshotError};
-use crate::vcpu::{Vcpu, VcpuContext, VcpuEnd, VcpuError};
+use crate::vcpu::{Vcpu, VcpuContext, VcpuEnd, VcpuError, VcpuThread};
 
 /// Most vCPUs: the guest kernel's limit (CONFIG_NR_CPUS).
 pub const VCPUS_MAX: u8 = 64;
@@ -108,6 +108,8 @@ pub enum VmError {
 /// before the memory they use.
 pub struct Vm {
     pub(crate) vcpus: Vec<Vcpu>,
+    /// The next vCPU, if it could not be completed: KVM makes none twice.
+    incomplete: Option<VcpuFd>,
     /// Most vCPUs, and the parts for making further ones.
     vcpus_max: u8,
     supported: CpuId,
@@ -189,9 +191,10 @@ impl Vm {
             ended: Arc::clone(&ended),
         };
         let (counters, milestones) = (context.counters.clone(), context.milestones.clone());
-        let vcpus = start_vcpus(0, fds, &context).map_err(VmError::from)?;
+        let vcpus = start_vcpus(fds, &context).map_err(VmError::from)?;
         Ok(Vm {
             vcpus,
+            incomplete: None,
             vcpus_max: config.vcpus,
             supported,
             msrs,
@@ -216,13 +219,22 @@ impl Vm {
     /// bring them up. Existing vCPUs stay, even if there are more than `count`.
     ///
     /// # Errors
-    /// The guest knows of fewer, or KVM or the host has no room for one. Then the number is as before.
+    /// The guest knows of fewer, or KVM or the host has no room for one. Those made before stay, and a later
+    /// call goes on after them.
     pub fn make_vcpus(&mut self, count: u8) -> Result<(), VmError> {
         check_count(count, self.vcpus_max)?;
         let first = u8::try_from(self.vcpus.len()).unwrap_or(VCPUS_MAX);
-        let fds = create_vcpus(&self.vm_fd, &self.supported, first..count, self.vcpus_max)?;
-        fds.iter().try_for_each(make_reachable)?;
-        self.vcpus.extend(start_vcpus(first, fds, &self.context)?);
+        for id in first..count {
+            let fd = match self.incomplete.take() {
+                Some(fd) => fd,
+                None => create_vcpu(&self.vm_fd, id)?,
+            };
+            let fd = self.incomplete.insert(fd);
+            set_features(fd, &cpuid::for_vcpu(&self.supported, id, self.vcpus_max)?)?;
+            make_reachable(fd)?;
+            let thread = VcpuThread::start(id, self.context.clone())?;
+            self.vcpus.extend(self.incomplete.take().map(|fd| thread.take(fd)));
+        }
         Ok(())
     }
 
@@ -408,9 +420,10 @@ fn make_reachable(fd: &VcpuFd) -> Result<(), KvmError> {
     fd.set_lapic(&apic).map_err(kvm_error(step))
 }
 
-/// Starts the threads of vCPUs with numbers from `first` on, paused.
-fn start_vcpus(first: u8, fds: Vec<VcpuFd>, context: &VcpuContext) -> Result<Vec<Vcpu>, VcpuError> {
-    (first..).zip(fds).map(|(id, fd)| Vcpu::start(id, fd, context.clone())).collect()
+/// Starts the threads of the first vCPUs, paused.
+fn start_vcpus(fds: Vec<VcpuFd>, context: &VcpuContext) -> Result<Vec<Vcpu>, VcpuError> {
+    let start = |(id, fd)| VcpuThread::start(id, context.clone()).map(|thread| thread.take(fd));
+    (0..).zip(fds).map(start).collect()
 }
 
 /// Sets the first vCPU to the kernel's entry. All others wait for a start-up interrupt from the first.

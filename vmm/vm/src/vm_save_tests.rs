@@ -170,6 +170,24 @@ fn a_clone_has_the_vcpus_that_were_made_and_makes_others_when_asked() {
 }
 
 #[test]
+fn vcpus_that_could_not_be_made_are_made_by_a_later_request() {
+    let Some(kvm) = kvm() else { return };
+    let mut vm = assemble(&kvm, &VmConfig { vcpus: 4, ..config() }, |_| Ok(())).unwrap();
+    vm.make_vcpus(2).unwrap();
+    // KVM has made the third one before its features are missed.
+    let supported = std::mem::replace(&mut vm.supported, CpuId::from_entries(&[]).unwrap());
+    for _ in 0..2 {
+        assert!(matches!(vm.make_vcpus(4), Err(VmError::Cpuid(_))));
+        assert_eq!(vm.vcpus.len(), 2);
+    }
+    vm.supported = supported;
+    vm.make_vcpus(4).unwrap();
+    assert_eq!(vm.vcpus.len(), 4);
+    vm.resume().unwrap();
+    vm.pause().unwrap();
+}
+
+#[test]
 fn what_kvm_keeps_is_the_same_after_a_restore() {
     let Some(kvm) = kvm() else { return };
     // mov ebx, 0x12345678; jmp $

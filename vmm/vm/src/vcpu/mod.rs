@@ -79,6 +79,42 @@ pub(crate) struct VcpuContext {
     pub(crate) ended: Arc<EventFd>,
 }
 
+/// A thread for a vCPU, without the vCPU yet. If its start fails, the caller still has the
+/// vCPU.
+#[derive(Debug)]
+pub(crate) struct VcpuThread {
+    id: u8,
+    vcpu: Sender<VcpuFd>,
+    commands: Sender<Command>,
+    thread: JoinHandle<()>,
+}
+
+impl VcpuThread {
+    /// Starts the thread.
+    pub(crate) fn start(id: u8, context: VcpuContext) -> Result<VcpuThread, VcpuError> {
+        kick::install().map_err(|source| VcpuError::Thread { id, source })?;
+        let (commands, inbox) = channel();
+        let (vcpu, given) = channel();
+        let run = move || {
+            // Without a vCPU the starter has given up.
+            if let Ok(fd) = given.recv() {
+                Runner { id, fd, inbox, context }.run();
+            }
+        };
+        let spawned = Builder::new().name(format!("vcpu{id}")).spawn(run);
+        let thread = spawned.map_err(|source| VcpuError::Thread { id, source })?;
+        Ok(VcpuThread { id, vcpu, commands, thread })
+    }
+
+    /// Gives the thread its vCPU, paused.
+    pub(crate) fn take(self, fd: VcpuFd) -> Vcpu {
+        let VcpuThread { id, vcpu, commands, thread } = self;
+        // It waits for this.
+        let _ = vcpu.send(fd);
+        Vcpu { id, commands, thread: Some(thread) }
+    }
+}
+
 /// The VM's handle of a vCPU thread. Dropping it finishes the thread and waits for it.
 #[derive(Debug)]
 pub(crate) struct Vcpu {
@@ -88,18 +124,6 @@ pub(crate) struct Vcpu {
 }
 
 impl Vcpu {
-    /// Starts the thread, paused.
-    pub(crate) fn start(id: u8, fd: VcpuFd, context: VcpuContext) -> Result<Vcpu, VcpuError> {
-        kick::install().map_err(|source| VcpuError::Thread { id, source })?;
-        let (commands, inbox) = channel();
-        let runner = Runner { id, fd, inbox, context };
-        let thread = Builder::new()
-            .name(format!("vcpu{id}"))
-            .spawn(move || runner.run())
-            .map_err(|source| VcpuError::Thread { id, source })?;
-        Ok(Vcpu { id, commands, thread: Some(thread) })
-    }
-
     pub(crate) fn resume(&self) -> Result<(), VcpuError> {
         self.send(Command::Resume)
     }
