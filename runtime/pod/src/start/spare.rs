@@ -62,7 +62,8 @@ async fn take(context: &StartContext, vm: &Arc<dyn Vm>) -> Result<(), PodError> 
     let cgroups = make_cgroups(context).await?;
     let moved = vm.enter_cgroups(&cgroups).await;
     moved.map_err(|error| PodError::internal("moving a VMM to its pod's cgroup").because(error))?;
-    set_oom_score(context, vm).await;
+    // With the score of a spare, the pod would be killed before any other.
+    set_oom_score(vm).await?;
     let path = context.node.places.pod_state_dir(context.id()).join(logs::VMM);
     let (owner, pool) = (log_owner(context), &context.node.pools.state);
     let naming = move || logs::claim(&path, &owner);

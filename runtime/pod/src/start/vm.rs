@@ -173,7 +173,9 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     };
     let spawned = node.backends.vms.spawn(request).await;
     let vm = spawned.map_err(|error| PodError::internal("starting the VMM").because(error))?;
-    set_oom_score(context, &vm).await;
+    if let Err(error) = set_oom_score(&vm).await {
+        tracing::warn!(pod = context.id(), error = error.chain(), "a VMM keeps the daemon's OOM score");
+    }
     Ok(vm)
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::context::{MADE_WITHIN, StartContext};
 use crate::backend::Vm;
 use crate::blocking::blocking_within;
-use crate::error::{PodError, chain_of};
+use crate::error::PodError;
 use crate::host::cgroup;
 use crate::host::logs::LogOwner;
 use crate::record::{PodStatus, VmmProcess};
@@ -30,10 +30,9 @@ pub(super) async fn make_cgroups(context: &StartContext) -> Result<Vec<PathBuf>,
 }
 
 /// Gives the VMM the score of a pod without containers.
-pub(super) async fn set_oom_score(context: &StartContext, vm: &Arc<dyn Vm>) {
-    if let Err(error) = vm.set_oom_score(OOM_SCORE).await {
-        tracing::warn!(pod = context.id(), error = chain_of(&error), "a VMM keeps the daemon's OOM score");
-    }
+pub(super) async fn set_oom_score(vm: &Arc<dyn Vm>) -> Result<(), PodError> {
+    let set = vm.set_oom_score(OOM_SCORE).await;
+    set.map_err(|error| PodError::internal("setting the VMM's OOM score").because(error))
 }
 
 /// The pod, as the log of its VMM names it.

@@ -64,6 +64,31 @@ async fn a_pod_gets_the_vm_that_waits_with_its_id_and_all_that_is_prepared() {
 }
 
 #[tokio::test]
+async fn vms_without_a_pod_are_killed_first_and_a_claimed_one_as_any_pods() {
+    let script = wanting(1);
+    script.state().spare_vmms = 1;
+    let world = World::scripted(script).await;
+    world.spares(2).await;
+    let count = |step: &str| world.script.count(step);
+    assert_eq!((count("vm.spawn"), count("vm.oom_score 1000")), (3, 3), "the template's too");
+    assert_eq!(count("vm.oom_score -998"), 0);
+    world.started(pod("web")).await;
+    world.spares(2).await;
+    assert_eq!((count("vm.oom_score -998"), count("vm.enter_cgroups")), (1, 1));
+}
+
+#[tokio::test]
+async fn a_spare_that_keeps_its_oom_score_becomes_no_pods() {
+    let world = World::scripted(wanting(1)).await;
+    world.spares(1).await;
+    let spare = world.script.vm();
+    world.script.fail("vm.oom_score -998");
+    world.started(pod("web")).await;
+    world.script.repair();
+    assert!(world.script.running().iter().all(|vm| !Arc::ptr_eq(vm, &spare)));
+}
+
+#[tokio::test]
 async fn the_same_pod_asked_for_twice_takes_one_spare() {
     let world = World::scripted(wanting(1)).await;
     world.spares(1).await;

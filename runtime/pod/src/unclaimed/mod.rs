@@ -3,7 +3,7 @@
 //! network.
 //!
 //! All of them share a cgroup. It accounts for them and has the lowest priority when the node's processors
-//! are short.
+//! are short. When the node's memory is, they are the first ones killed.
 
 pub(crate) mod closing;
 pub(crate) mod ids;
@@ -19,13 +19,17 @@ use runtime_spec::VolumeCache;
 use crate::backend::{SpawnRequest, Vm};
 use crate::blocking::blocking_within;
 use crate::clock;
-use crate::error::PodError;
+use crate::error::{PodError, chain_of};
 use crate::host::{cgroup, logs};
 use crate::live;
 use crate::node::Node;
 
 /// How long making, opening or removing files and directories may take.
 pub(crate) const FILES_WITHIN: Duration = Duration::from_secs(60);
+
+/// The OOM score of a VMM without a pod: when the node is short of memory, it is killed before any process of
+/// a pod. Nothing is lost with it. A pod that claims it sets a score of its own.
+const OOM_SCORE: i32 = 1000;
 
 /// Makes an id with its directories, for a VM without a pod.
 pub(crate) async fn begin(node: &Arc<Node>) -> Result<String, PodError> {
@@ -66,7 +70,11 @@ pub(crate) async fn spawn(
         cgroups: made.paths,
     };
     let spawned = node.backends.vms.spawn(request).await;
-    spawned.map_err(|error| PodError::internal("starting a VMM without a pod").because(error))
+    let vm = spawned.map_err(|error| PodError::internal("starting a VMM without a pod").because(error))?;
+    if let Err(error) = vm.set_oom_score(OOM_SCORE).await {
+        tracing::warn!(id, error = chain_of(&error), "a VMM without a pod keeps the daemon's OOM score");
+    }
+    Ok(vm)
 }
 
 /// Ends the VM if there is one, and removes its resources. The logs of a failed VM are kept.
