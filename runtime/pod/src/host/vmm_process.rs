@@ -1,11 +1,13 @@
 //! Unresponsive VMMs: found in `/proc`, and killed.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use runtime_fail_points::{Point, pass_async};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::boot_id::BootId;
@@ -17,23 +19,32 @@ const GONE_WITHIN: Duration = Duration::from_secs(10);
 /// Interval between two checks.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Whether the very same process still runs. A zombie does not, nor does a process of an earlier boot.
+/// Whether a thread of the very same process still runs. Its first thread may have ended alone: then the
+/// process looks like a zombie, and the others run on. A process of an earlier boot does not run.
 pub(crate) fn alive(process: VmmProcess) -> bool {
+    open(process).is_some()
+}
+
+/// The process, if it is alive.
+fn open(process: VmmProcess) -> Option<OwnedFd> {
     if process.boot.is_none() || process.boot != BootId::current() {
-        return false;
+        return None;
     }
-    let stat = fs::read_to_string(format!("/proc/{}/stat", process.pid)).unwrap_or_default();
-    matches!(parse(&stat), Some((state, start)) if start == process.start_time && !matches!(state, 'Z' | 'X'))
+    let pid = Pid::from_raw(i32::try_from(process.pid).ok()?)?;
+    // Opened before the check, so the checked process is the one opened.
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    if start_time(process.pid) != Some(process.start_time) {
+        return None;
+    }
+    let mut end = [PollFd::new(&pidfd, PollFlags::IN)];
+    // Readable once the last thread has ended (pidfd_open(2)). A poll that fails is no such sign.
+    let ended = poll(&mut end, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
+    (!ended).then_some(pidfd)
 }
 
 /// Kills a process and waits until it is gone. A process already gone is no error.
 pub(crate) async fn kill(process: VmmProcess) -> Result<(), String> {
-    let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
-    // Opened before the check, so the checked process is the one killed.
-    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
-    if !alive(process) {
-        return Ok(());
-    }
+    let Some(pidfd) = open(process) else { return Ok(()) };
     pass_async(Point::VmmKill)
         .await
         .map_err(|error| format!("killing VMM process {}: {error}", process.pid))?;
@@ -63,10 +74,7 @@ pub(crate) fn find(path: &Path) -> Vec<VmmProcess> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter(|pid| *pid != std::process::id() && holds(*pid, &sockets))
-        .filter_map(|pid| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-            parse(&stat).map(|(_, start_time)| VmmProcess::of_this_boot(pid, start_time))
-        })
+        .filter_map(|pid| Some(VmmProcess::of_this_boot(pid, start_time(pid)?)))
         .collect()
 }
 
@@ -89,11 +97,11 @@ pub(crate) fn all() -> Vec<RunningVmm> {
         if name(pid)? != "podvisor-vmm" {
             return None;
         }
-        let link = fs::read_link(format!("/proc/{pid}/fd/0")).ok()?;
+        let link = fd_dirs(pid).into_iter().find_map(|dir| fs::read_link(dir.join("0")).ok())?;
         let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
         let control_socket = bound(&table).find(|(known, _)| *known == inode)?.1.to_owned();
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let process = VmmProcess::of_this_boot(pid, parse(&stat)?.1);
+        let process = VmmProcess::of_this_boot(pid, parse(&stat)?);
         let daemon = control_socket.ancestors().nth(3).map(|run_dir| run_dir.join("podvisor.sock"));
         let serves = || daemon.is_some_and(|socket| UnixStream::connect(socket).is_ok());
         let attended = parent(&stat).and_then(name).is_some_and(|name| name == "podvisor") || serves();
@@ -133,35 +141,49 @@ fn bound(table: &str) -> impl Iterator<Item = (&str, &Path)> {
 }
 
 fn holds(pid: u32, sockets: &[String]) -> bool {
-    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let entries = fd_dirs(pid).into_iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
     let mut links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
     links.any(|link| sockets.iter().any(|socket| link.as_os_str() == socket.as_str()))
 }
 
-/// State and start time in `/proc/<pid>/stat` (proc(5)): fields 3 and 22, after the name. The name may itself
-/// hold spaces and parentheses.
-fn parse(stat: &str) -> Option<(char, u64)> {
-    let rest = stat.rsplit_once(')')?.1;
-    let mut fields = rest.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
+/// Directories with the descriptors of a process. If its first thread has none, it has ended, and those of
+/// the other threads count. Else they are the same: a VMM's filter does not let a thread have its own.
+fn fd_dirs(pid: u32) -> Vec<PathBuf> {
+    let first = PathBuf::from(format!("/proc/{pid}/fd"));
+    if fs::read_dir(&first).is_ok_and(|mut entries| entries.next().is_some()) {
+        return vec![first];
+    }
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads.map(|thread| thread.path().join("fd")).collect()
+}
+
+fn start_time(pid: u32) -> Option<u64> {
+    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The start time in `/proc/<pid>/stat` (proc(5)): field 22, after the name. The name may itself hold spaces
+/// and parentheses.
+fn parse(stat: &str) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
+    use std::io::ErrorKind;
+    use std::os::unix::net::UnixListener;
+    use std::process::{Child, Command, Stdio};
 
     use super::*;
 
     fn process(pid: u32) -> VmmProcess {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        VmmProcess::of_this_boot(pid, parse(&stat).unwrap().1)
+        VmmProcess::of_this_boot(pid, parse(&stat).unwrap())
     }
 
     #[test]
     fn a_name_with_parentheses_does_not_confuse() {
         let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
-        assert_eq!(parse(stat), Some(('S', 4242)));
+        assert_eq!(parse(stat), Some(4242));
         assert_eq!(parent(stat), Some(1));
         assert_eq!(parse(""), None);
         assert_eq!(parse("7 (x) S 1"), None);
@@ -187,11 +209,72 @@ mod tests {
         child.wait().unwrap();
     }
 
+    /// Instructions: clone(CLONE_THREAD and all it needs); the new thread calls pause for ever, the first one
+    /// exit, and not exit_group.
+    const EXITS_ALONE: [u8; 36] = [
+        0xbf, 0x00, 0x0f, 0x05, 0x00, 0x31, 0xf6, 0xb8, 0x38, 0, 0, 0, 0x0f, 0x05, 0x85, 0xc0, 0x75, 0x09,
+        0xb8, 0x22, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7, 0xb8, 0x3c, 0, 0, 0, 0x31, 0xff, 0x0f, 0x05,
+    ];
+
+    /// A program of this code, as the smallest ELF file.
+    fn elf(code: &[u8]) -> Vec<u8> {
+        const AT: u64 = 0x40_0000;
+        let head = [64u16, 56, 1, 0, 0, 0];
+        let length = 120 + code.len() as u64;
+        let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x3e\0\x01\0\0\0".to_vec();
+        file.extend([AT + 120, 64, 0].iter().flat_map(|field| field.to_le_bytes()));
+        file.extend([0; 4]);
+        file.extend(head.iter().flat_map(|field| field.to_le_bytes()));
+        // One segment to load, readable and executable.
+        file.extend([1u32, 5].iter().flat_map(|field| field.to_le_bytes()));
+        file.extend([0, AT, AT, length, length, 4096].iter().flat_map(|field| field.to_le_bytes()));
+        file.extend(code);
+        file
+    }
+
+    /// Starts a VMM whose first thread has ended, and another has not.
+    fn without_first_thread(program: &Path, stdin: &UnixListener) -> Child {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        fs::write(program, elf(&EXITS_ALONE)).unwrap();
+        fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
+        let child = loop {
+            let stdin = Stdio::from(OwnedFd::from(stdin.try_clone().unwrap()));
+            match Command::new(program).stdin(stdin).spawn() {
+                // A child of another test has the file open until it executes its own program.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                spawned => break spawned.unwrap(),
+            }
+        };
+        let state = || fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        while !state().contains(") Z ") {
+            std::thread::yield_now();
+        }
+        child
+    }
+
+    #[tokio::test]
+    async fn a_process_whose_first_thread_has_ended_lives_and_is_found_and_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut child = without_first_thread(&dir.path().join("podvisor-vmm"), &listener);
+        drop(listener);
+        let real = process(child.id());
+        let vmm = RunningVmm { process: real, control_socket: path.clone(), attended: false };
+        assert_eq!((alive(real), find(&path)), (true, vec![real]));
+        assert!(all().contains(&vmm));
+        kill(real).await.unwrap();
+        assert_eq!((alive(real), find(&path)), (false, vec![]));
+        assert!(!all().contains(&vmm));
+        child.wait().unwrap();
+    }
+
     #[test]
     fn a_vmm_is_found_by_its_control_socket() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control.sock");
-        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let listener = UnixListener::bind(&path).unwrap();
         let stdin = std::os::fd::OwnedFd::from(listener.try_clone().unwrap());
         let program = dir.path().join("podvisor-vmm");
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
