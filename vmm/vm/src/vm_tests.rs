@@ -109,6 +109,23 @@ fn print(text: &str) -> Vec<u8> {
     code
 }
 
+/// Whether a thread of this process has this name.
+fn has_thread(name: &str) -> bool {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+    names.any(|other| other.trim() == name)
+}
+
+#[test]
+fn a_vcpus_thread_has_its_name_as_soon_as_the_vcpu_is_made() {
+    let Some(kvm) = kvm() else { return };
+    let mut vm = assemble(&kvm, &VmConfig { vcpus: VCPUS_MAX, ..config() }, |_| Ok(())).unwrap();
+    for count in 2..=VCPUS_MAX {
+        vm.make_vcpus(count).unwrap();
+        assert!(has_thread(&format!("vcpu{}", count - 1)), "the daemon finds it by its name");
+    }
+}
+
 #[test]
 fn what_a_guest_prints_is_on_the_console_and_a_reset_ends_it() {
     let Some(kvm) = kvm() else { return };

@@ -79,7 +79,7 @@ pub(crate) struct VcpuContext {
     pub(crate) ended: Arc<EventFd>,
 }
 
-/// A thread for a vCPU, without the vCPU yet. If its start fails, the caller still has the
+/// A thread for a vCPU, under its name and without the vCPU yet. If its start fails, the caller still has the
 /// vCPU.
 #[derive(Debug)]
 pub(crate) struct VcpuThread {
@@ -90,12 +90,15 @@ pub(crate) struct VcpuThread {
 }
 
 impl VcpuThread {
-    /// Starts the thread.
+    /// Starts the thread, and returns once it has its name: the daemon finds the threads of vCPUs by it.
     pub(crate) fn start(id: u8, context: VcpuContext) -> Result<VcpuThread, VcpuError> {
         kick::install().map_err(|source| VcpuError::Thread { id, source })?;
         let (commands, inbox) = channel();
         let (vcpu, given) = channel();
+        let (named, has_name) = channel();
+        // A new thread first takes its name.
         let run = move || {
+            let _ = named.send(());
             // Without a vCPU the starter has given up.
             if let Ok(fd) = given.recv() {
                 Runner { id, fd, inbox, context }.run();
@@ -103,6 +106,7 @@ impl VcpuThread {
         };
         let spawned = Builder::new().name(format!("vcpu{id}")).spawn(run);
         let thread = spawned.map_err(|source| VcpuError::Thread { id, source })?;
+        has_name.recv().map_err(|_| VcpuError::Ended { id })?;
         Ok(VcpuThread { id, vcpu, commands, thread })
     }
 
