@@ -11,10 +11,11 @@
 //! RAM is in large pages of the host. If a large page has lost a part, it stays whole in the host's memory
 //! until the host is short of it, and khugepaged would fill the gap with zeros again within minutes. So it is
 //! split at once (`MADV_COLD` on it does this, `madvise_cold_or_pageout_pte_range` of the kernel's
-//! mm/madvise.c). From then on it has small pages (`MADV_NOHUGEPAGE`), until it is given back as a whole. All
-//! calls except `MADV_DONTNEED` are advice: a host loses nothing by refusing them.
+//! mm/madvise.c). From then on it has small pages (`MADV_NOHUGEPAGE`), until it is given back as a whole. Its
+//! neighbours are not like it, so it costs the host mappings, and their number is bounded. All calls except
+//! `MADV_DONTNEED` are advice: a host loses nothing by refusing them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use rustix::fs::SeekFrom;
@@ -26,41 +27,74 @@ use super::chain::Segment;
 /// The host's pages, in bytes. Memory is given back in whole pages.
 const PAGE: usize = 4096;
 
-/// The host's large pages, in bytes. Advice splits a region of RAM at most at their borders, so the host
-/// keeps at most as many parts of a VM's memory as that memory has large pages.
+/// The host's large pages, in bytes. Advice splits a region of RAM at most at their borders.
 const LARGE_PAGE: usize = 2 << 20;
 
-/// Gives the memory behind these runs back to the host, as far as they are whole pages open to device writes.
-///
-/// # Errors
-/// A run does not lie in the map, an image is among them, or the host's kernel refuses. The runs before have
-/// been given back.
-pub(crate) fn give_back(map: &MemoryMap, runs: impl Iterator<Item = Segment>) -> io::Result<()> {
-    // Torn large pages, by their address in this process.
-    let mut torn = BTreeMap::new();
-    for run in runs {
-        let (mut done, bytes) = (0, u64::from(run.length));
-        while done < bytes {
-            let next = run.address.0.checked_add(done).map(vm_memory::GuestAddress);
-            let found = next.and_then(|next| map.to_region_addr(next));
-            let (region, offset) = found.ok_or(io::ErrorKind::InvalidInput)?;
-            let count = (bytes - done).min(region.len() - offset.0);
-            let part = Part::of(region, offset.0, count)?;
-            part.discard()?;
-            let whole = part.whole_large_pages();
-            if !whole.is_empty() && whole.is_anonymous() {
-                whole.advise(libc::MADV_HUGEPAGE);
+/// Most large pages of a VM with small pages by advice. Each adds at most two mappings to the process, and
+/// the host allows 65,530 by default (`vm.max_map_count`). A VM with more torn large pages keeps what they
+/// lost in the host's memory until the host is short of it.
+const SMALL_MAX: usize = 16_384;
+
+/// A VM's memory as far as it has been given back. It lasts as long as the memory.
+#[derive(Debug, Default)]
+pub(crate) struct FreePages {
+    /// Large pages with small pages by advice, by their address in this process.
+    small: BTreeSet<usize>,
+}
+
+impl FreePages {
+    /// Gives the memory behind these runs back to the host, as far as they are whole pages open to device
+    /// writes.
+    ///
+    /// # Errors
+    /// A run does not lie in the map, an image is among them, or the host's kernel refuses. The runs before
+    /// have been given back.
+    pub(crate) fn give_back(
+        &mut self,
+        map: &MemoryMap,
+        runs: impl Iterator<Item = Segment>,
+    ) -> io::Result<()> {
+        // Torn large pages, by their address in this process.
+        let mut torn = BTreeMap::new();
+        for run in runs {
+            let (mut done, bytes) = (0, u64::from(run.length));
+            while done < bytes {
+                let next = run.address.0.checked_add(done).map(vm_memory::GuestAddress);
+                let found = next.and_then(|next| map.to_region_addr(next));
+                let (region, offset) = found.ok_or(io::ErrorKind::InvalidInput)?;
+                let count = (bytes - done).min(region.len() - offset.0);
+                let part = Part::of(region, offset.0, count)?;
+                part.discard()?;
+                self.make_large(&part.whole_large_pages());
+                torn.extend(part.torn_large_pages().map(|large| (large.start, large)));
+                done += count;
             }
-            torn.extend(part.torn_large_pages().map(|large| (large.start, large)));
-            done += count;
+        }
+        // A file's pages are in the page cache, and the guest must not split them.
+        torn.values().filter(|large| large.is_anonymous()).for_each(|large| self.make_small(large));
+        Ok(())
+    }
+
+    /// Lets the host use large pages for the part again.
+    fn make_large(&mut self, whole: &Part<'_>) {
+        let small: Vec<usize> = self.small.range(whole.start..whole.end).copied().collect();
+        if !small.is_empty() && whole.is_anonymous() {
+            whole.advise(libc::MADV_HUGEPAGE);
+            for start in &small {
+                self.small.remove(start);
+            }
         }
     }
-    // A file's pages are in the page cache, and the guest must not split them.
-    for large in torn.values().filter(|large| large.is_anonymous()) {
+
+    /// Splits a torn large page, and has it in small pages from then on. Beyond the bound it stays as it is.
+    fn make_small(&mut self, large: &Part<'_>) {
+        if self.small.len() >= SMALL_MAX && !self.small.contains(&large.start) {
+            return;
+        }
+        self.small.insert(large.start);
         large.advise(libc::MADV_NOHUGEPAGE);
         large.advise(libc::MADV_COLD);
     }
-    Ok(())
 }
 
 /// Whole pages of a region, by their address in the region's mapping.
@@ -164,7 +198,8 @@ mod tests {
     }
 
     fn one(map: &MemoryMap, address: u64, length: u32) -> io::Result<()> {
-        give_back(map, std::iter::once(Segment { address: GuestAddress(address), length }))
+        FreePages::default()
+            .give_back(map, std::iter::once(Segment { address: GuestAddress(address), length }))
     }
 
     /// Returns the number of bytes that still have their written content.
@@ -234,6 +269,37 @@ mod tests {
         assert!(anonymous(0, large) && !anonymous(large, large) && anonymous(2 * large, large));
         assert!(!anonymous(0, 2 * large) && anonymous(RAM - large, large) && anonymous(RAM, 0));
         assert!(Part::of(memory().writable().iter().next().unwrap(), 0, large).unwrap().is_anonymous());
+    }
+
+    /// Number of the host's mappings within the region.
+    fn mappings(region: &GuestRegionMmap) -> usize {
+        let base = region.as_ptr() as usize;
+        let starts = |line: &str| usize::from_str_radix(line.split('-').next()?, 16).ok();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        maps.lines().filter_map(starts).filter(|start| (base..base + region.size()).contains(start)).count()
+    }
+
+    #[test]
+    fn no_guest_tears_its_memory_into_more_mappings_than_the_host_allows() {
+        let pages = SMALL_MAX + 8;
+        let ram = GuestRegionMmap::from_range(GuestAddress(0), (2 * pages + 1) * LARGE_PAGE, None).unwrap();
+        let aligned = (ram.as_ptr() as usize).next_multiple_of(LARGE_PAGE) - ram.as_ptr() as usize;
+        let memory = GuestMemory::new(vec![ram]).unwrap();
+        let map = memory.writable();
+        let at = |page: usize| (aligned + 2 * page * LARGE_PAGE) as u64;
+        let mut free = FreePages::default();
+        let mut give =
+            |address, length| free.give_back(&map, [Segment { address, length }].into_iter()).unwrap();
+        map.write_slice(&[7; 2 * PAGE], GuestAddress(at(pages - 1))).unwrap();
+        (0..pages).for_each(|page| give(GuestAddress(at(page)), PAGE as u32));
+        // Each has the mapping between it and the next one beside its own.
+        assert!(mappings(map.iter().next().unwrap()) <= 2 * SMALL_MAX + 1);
+        assert_eq!(kept(&map, at(pages - 1), 2 * PAGE), PAGE, "it is given back all the same");
+        give(GuestAddress(at(3)), LARGE_PAGE as u32);
+        assert_eq!(free.small.len(), SMALL_MAX - 1, "a whole one may be large again");
+        free.give_back(&map, [Segment { address: GuestAddress(at(5)), length: 1 << 12 }].into_iter())
+            .unwrap();
+        assert_eq!(free.small.len(), SMALL_MAX - 1, "it is a small one already");
     }
 
     #[test]

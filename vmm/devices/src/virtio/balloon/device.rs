@@ -8,8 +8,9 @@ use virtio_queue::Queue;
 use super::snapshot::BalloonSnapshot;
 use super::{REPORT_BYTES_MAX, RUNS_MAX};
 use crate::virtio::chain::Chain;
+use crate::virtio::free_pages::FreePages;
 use crate::virtio::ring::{Faults, Ring, Taken};
-use crate::virtio::{Activation, Counts, DeviceError, Interrupt, VirtioDevice, free_pages, front};
+use crate::virtio::{Activation, Counts, DeviceError, Interrupt, VirtioDevice, front};
 
 /// The device's name in errors.
 const DEVICE: &str = "balloon";
@@ -34,6 +35,7 @@ const CONFIG_BYTES: usize = 8;
 #[derive(Debug, Default)]
 pub struct Balloon {
     faults: Faults,
+    free_pages: FreePages,
     active: Option<Active>,
 }
 
@@ -59,7 +61,7 @@ impl Balloon {
         // more meanwhile.
         for _ in 0..ring.size() {
             let Some(taken) = ring.take(chain) else { break };
-            if !give_back(chain, taken) && taken.fault.is_none() {
+            if !give_back(&mut self.free_pages, chain, taken) && taken.fault.is_none() {
                 self.faults.count();
             }
             ring.complete(taken, 0);
@@ -69,7 +71,7 @@ impl Balloon {
 }
 
 /// Gives back the reported pages, up to the bounds. Returns true if the report was valid.
-fn give_back(chain: &mut Chain, taken: Taken) -> bool {
+fn give_back(free_pages: &mut FreePages, chain: &mut Chain, taken: Taken) -> bool {
     // Nothing in a faulty chain is trusted.
     if taken.fault.is_some() || chain.writable.bytes() == 0 {
         return false;
@@ -77,7 +79,7 @@ fn give_back(chain: &mut Chain, taken: Taken) -> bool {
     chain.writable.truncate(REPORT_BYTES_MAX);
     let Some(map) = chain.writable.map() else { return false };
     // The host keeps refused pages, so the guest loses nothing.
-    free_pages::give_back(map, chain.writable.iter().take(usize::from(RUNS_MAX))).is_ok()
+    free_pages.give_back(map, chain.writable.iter().take(usize::from(RUNS_MAX))).is_ok()
 }
 
 impl VirtioDevice for Balloon {
