@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -46,6 +47,19 @@ pub struct Pool {
 pub struct Place {
     waits_for: &'static str,
     permit: Option<OwnedSemaphorePermit>,
+}
+
+/// The caller of work on a thread.
+#[derive(Clone, Debug, Default)]
+pub struct Caller(Arc<AtomicBool>);
+
+impl Caller {
+    /// Returns true if nobody waits for the work any more. Effects of the work before a false answer are there
+    /// for everything the caller does after it has given up.
+    #[must_use]
+    pub fn has_given_up(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
 }
 
 /// Why work was not done.
@@ -84,6 +98,26 @@ impl Pool {
             Ok(place) => place.run(work).await,
             Err(_) => Err(PoolError::Full { waits_for: self.waits_for, places: self.places_max }),
         }
+    }
+
+    /// Runs work as [`Pool::run`] does. The work can ask whether its caller still waits: a caller that drops
+    /// the call has given up.
+    ///
+    /// # Errors
+    /// See [`Pool::run`].
+    pub async fn run_for<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Caller) -> T + Send + 'static,
+    ) -> Result<T, PoolError> {
+        struct Waiting(Caller);
+        impl Drop for Waiting {
+            fn drop(&mut self) {
+                self.0.0.store(true, Ordering::SeqCst);
+            }
+        }
+        let caller = Caller::default();
+        let _waiting = Waiting(caller.clone());
+        self.run(move || work(caller)).await
     }
 
     /// Waits for a place without a time limit.
@@ -191,6 +225,26 @@ mod tests {
         drop(thaw);
         hanging.await.unwrap().unwrap();
         assert_eq!(pool.run(|| 7).await.unwrap(), 7);
+    }
+
+    #[tokio::test]
+    async fn work_learns_that_its_caller_has_given_up() {
+        let pool = Pool::new("a disk", 1);
+        let (thaw, wait, came) = disk();
+        let (say, said) = mpsc::channel();
+        let call = pool.run_for(move |caller| {
+            let at_first = caller.has_given_up();
+            wait();
+            say.send((at_first, caller.has_given_up()))
+        });
+        let begun = tokio::task::spawn_blocking(move || came.recv());
+        tokio::select! {
+            _ = call => panic!("it waits for the disk"),
+            begun = begun => begun.unwrap().unwrap(),
+        }
+        drop(thaw);
+        assert_eq!(said.recv(), Ok((false, true)));
+        assert!(!pool.run_for(|caller| caller.has_given_up()).await.unwrap());
     }
 
     #[tokio::test]

@@ -24,17 +24,21 @@ const STACKED_MAX: usize = 8;
 /// Binds each of `binds` to `<shared>/<container>/<its number>`, in `namespace` only. Leaves nothing behind
 /// if one fails. `shared` must exist and be the namespace's root.
 ///
+/// A path on an unreachable server may take longer than the caller waits. `given_up` says whether the caller
+/// has gone. It may have removed the binds by then, and removes none later, so nothing stays behind.
+///
 /// # Errors
-/// A path is missing or cannot be shared, or the kernel refuses.
+/// A path is missing or cannot be shared, the kernel refuses, or the caller has given up.
 pub fn bind_all<'a>(
     namespace: &MountNamespace,
     shared: &Path,
     container: &str,
     binds: impl IntoIterator<Item = (usize, &'a Bind)>,
+    given_up: impl Fn() -> bool,
 ) -> Result<(), ShareError> {
     let binds: Vec<_> = binds.into_iter().collect();
     let numbers: Vec<usize> = binds.iter().map(|(number, _)| *number).collect();
-    let bound = bind_each(namespace, shared, container, &binds);
+    let bound = bind_each(namespace, shared, container, &binds, given_up);
     if bound.is_err() {
         // The caller gets the first failure. Anything not undone now goes with the shared directory.
         let _ = unbind_all(Some(namespace), shared, container, numbers.iter().copied())
@@ -48,11 +52,14 @@ fn bind_each(
     shared: &Path,
     container: &str,
     binds: &[(usize, &Bind)],
+    given_up: impl Fn() -> bool,
 ) -> Result<(), ShareError> {
+    let wanted = || if given_up() { Err(ShareError::GivenUp) } else { Ok(()) };
     // All sources are cloned before anything is created in the shared directory.
     let mut user_namespaces = UserNamespaces::default();
     let mut trees: Vec<(usize, Tree)> = Vec::new();
     for (number, bind) in binds {
+        wanted()?;
         trees.push((*number, Tree::clone_of(bind, user_namespaces.of(bind)?)?));
     }
     let place = shared.join(container);
@@ -62,6 +69,7 @@ fn bind_each(
     };
     let parent = open_directory(CWD, shared).map_err(|errno| io_error("open", shared, errno.into()))?;
     pass(Point::ShareBind).map_err(|source| io_error("make", &place, source))?;
+    wanted()?;
     mkdirat(&parent, container, Mode::from_raw_mode(0o755)).map_err(failed("make"))?;
     let directory = open_directory(&parent, container).map_err(failed("open"))?;
     for (number, tree) in &trees {
@@ -72,7 +80,11 @@ fn bind_each(
         let directory = open_directory(&root, container)?;
         trees.iter().try_for_each(|(number, tree)| tree.attach(open_point(&directory, *number)?.as_fd()))
     };
-    namespace.within(&parent, attach).map_err(|source| io_error("mount in", &shared.join(container), source))
+    namespace
+        .within(&parent, attach)
+        .map_err(|source| io_error("mount in", &shared.join(container), source))?;
+    // A caller who gives up after this check finds all binds to remove.
+    wanted()
 }
 
 /// The user namespaces for mapping owners. A container's binds with equal owners share one.
@@ -121,7 +133,11 @@ pub fn unbind_all(
     };
     let names: Vec<String> = numbers.into_iter().map(|number| number.to_string()).collect();
     let detach_all = |root: OwnedFd| {
-        fchdir(open_directory(&root, container)?)?;
+        match open_directory(&root, container) {
+            // Work for a caller that has given up removed it meanwhile.
+            Err(Errno::NOENT) => return Ok(()),
+            directory => fchdir(directory?)?,
+        }
         names.iter().try_for_each(|name| detach(name))
     };
     pass(Point::ShareUnmount).map_err(|source| io_error("unmount in", &shared.join(container), source))?;

@@ -48,6 +48,9 @@ pub enum ShareError {
         /// The kernel's reason.
         source: io::Error,
     },
+    /// The caller has given up, so nothing is bound.
+    #[error("nobody waits for the host paths any more")]
+    GivenUp,
     /// The kernel refused.
     #[error("cannot {action} {}", .path.display())]
     Io {
@@ -63,6 +66,6 @@ pub enum ShareError {
 impl ShareError {
     /// Returns true if the request is at fault, and false if the node is.
     pub fn is_refusal(&self) -> bool {
-        !matches!(self, ShareError::Io { .. })
+        !matches!(self, ShareError::Io { .. } | ShareError::GivenUp)
     }
 }

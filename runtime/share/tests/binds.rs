@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+use std::cell::Cell;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, chown, symlink};
@@ -84,8 +85,13 @@ impl Host {
     }
 
     fn bind_all(&self, binds: &[Bind]) -> Result<(), ShareError> {
+        self.bind_while(binds, || true)
+    }
+
+    /// Binds for a caller that waits as long as `waits` says so.
+    fn bind_while(&self, binds: &[Bind], waits: impl Fn() -> bool) -> Result<(), ShareError> {
         let namespace = MountNamespace::of(self.vmm.thread).unwrap();
-        bind_all(&namespace, &self.path("shared"), "c1", binds.iter().enumerate())
+        bind_all(&namespace, &self.path("shared"), "c1", binds.iter().enumerate(), || !waits())
     }
 
     fn unbind_all(&self, count: usize) {
@@ -222,7 +228,7 @@ fn nothing_is_mounted_in_a_namespace_with_another_root() {
     let Some(host) = Host::new() else { return };
     let own = MountNamespace::of(gettid().as_raw().cast_unsigned()).unwrap();
     let bind = host.bind("volume", ReadWrite, Private);
-    let error = bind_all(&own, &host.path("shared"), "c1", [(0, &bind)]).unwrap_err();
+    let error = bind_all(&own, &host.path("shared"), "c1", [(0, &bind)], || false).unwrap_err();
     assert!(std::error::Error::source(&error).unwrap().to_string().contains("shared directory"), "{error}");
     assert!(!host.path("shared/c1").exists());
 }
@@ -263,6 +269,27 @@ fn a_source_that_is_not_there_becomes_a_directory() {
     fs::write(host.seen("c1/0/file"), "x").unwrap();
     assert_eq!(fs::read(host.path("made/below/file")).unwrap(), b"x");
     host.unbind_all(1);
+}
+
+#[test]
+fn nothing_is_bound_for_a_caller_that_has_given_up() {
+    let Some(host) = Host::new() else { return };
+    let binds = [host.bind("volume", ReadWrite, Private), host.bind("made", ReadWrite, Private)];
+    // The caller gives up after another check each time.
+    for patience in 0.. {
+        let checks = Cell::new(0);
+        let waits = || checks.replace(checks.get() + 1) < patience;
+        match host.bind_while(&binds, waits) {
+            Err(error) => assert!(matches!(error, ShareError::GivenUp) && !error.is_refusal(), "{error}"),
+            Ok(()) => {
+                assert_eq!(patience, 4, "before each path, before the directory is made, and in the end");
+                break;
+            }
+        }
+        assert_eq!((host.mounted(), host.path("shared/c1").exists()), (0, false), "{patience}");
+        assert_eq!(host.path("made").exists(), patience >= 2, "{patience}");
+    }
+    host.unbind_all(2);
 }
 
 #[test]

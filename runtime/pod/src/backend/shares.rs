@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use runtime_blocking::Pool;
+use runtime_blocking::{Caller, Pool};
 use runtime_share::{Bind, MountNamespace, ShareError};
 
 use super::error::{BackendError, BackendErrorKind};
@@ -46,12 +46,14 @@ pub(crate) struct HostShares(pub(crate) Pool);
 #[async_trait]
 impl Shares for HostShares {
     async fn bind(&self, place: ContainerDir, binds: Vec<(usize, Bind)>) -> Result<(), BackendError> {
-        let work = move || -> Result<(), BackendError> {
+        // A caller that gives up removes the binds, and the work may go on much later.
+        let work = move |caller: Caller| -> Result<(), BackendError> {
             let viewer = place.viewer()?.ok_or_else(|| BackendError::failed("the pod's VMM has ended"))?;
             let binds = binds.iter().map(|(number, bind)| (*number, bind));
-            Ok(runtime_share::bind_all(&viewer, &place.shared, &place.container, binds)?)
+            let given_up = || caller.has_given_up();
+            Ok(runtime_share::bind_all(&viewer, &place.shared, &place.container, binds, given_up)?)
         };
-        self.0.run(work).await?
+        self.0.run_for(work).await?
     }
 
     async fn unbind(&self, place: ContainerDir, numbers: Vec<usize>) -> Result<(), BackendError> {
