@@ -21,6 +21,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::spdy::SpdyError;
+use crate::spdy::frame::{CANCEL, Frame};
 use crate::spdy::reader::Reader;
 use crate::spdy::writer::Writer;
 
@@ -182,6 +183,14 @@ impl Sender {
     /// The session has ended.
     pub async fn send(&self, id: u32, bytes: Bytes, end: bool) -> Result<(), SpdyError> {
         self.writer.data(id, bytes, end).await.map_err(|_| ended())
+    }
+
+    /// Breaks a stream off, in both directions.
+    ///
+    /// # Errors
+    /// The session has ended.
+    pub async fn reset(&self, id: u32) -> Result<(), SpdyError> {
+        self.writer.send(Frame::Reset { id, status: CANCEL }).await.map_err(|_| ended())
     }
 }
 

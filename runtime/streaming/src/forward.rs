@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
-use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::Instant;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
 use crate::channels::Forward;
 use crate::disconnect::DisconnectWatch;
@@ -29,6 +30,10 @@ const CONNECTIONS_MAX: usize = 512;
 /// Bytes on their way to the pod for each connection. If a pod does not take them, its client's other
 /// connections wait too: the protocol cannot hold back a single stream.
 const CONNECTION_BYTES: usize = 256 * 1024;
+
+/// How long a client may still send after the pod's end. Clients answer the end by a reset, or leave the end
+/// of their own side out. containerd gives them as long.
+const AFTER_POD_END: Duration = Duration::from_secs(1);
 
 /// Longest piece sent at once, in bytes.
 const CHUNK_BYTES: usize = 16 * 1024;
@@ -69,10 +74,16 @@ struct Client {
     forward: Arc<dyn Forward>,
     /// Incomplete pairs by request id.
     pairs: HashMap<String, IncompletePair>,
-    /// The receiver of a data stream's bytes, and the connection's task.
-    inputs: HashMap<u32, (WriteHalf<DuplexStream>, AbortHandle)>,
+    /// The connections' inputs by the number of the data stream.
+    inputs: HashMap<u32, Input>,
     /// The connections' tasks. Each returns the number of its data stream.
     running: JoinSet<u32>,
+}
+
+/// The client's side of a connection. Dropping it breaks the connection off.
+struct Input {
+    to_pod: WriteHalf<DuplexStream>,
+    _reset: oneshot::Sender<()>,
 }
 
 impl Client {
@@ -88,9 +99,7 @@ impl Client {
                     Ok(())
                 }
                 Event::Reset { id } => {
-                    if let Some((_, connection)) = self.inputs.remove(&id) {
-                        connection.abort();
-                    }
+                    self.inputs.remove(&id);
                     Ok(())
                 }
                 Event::Ping(number) if !number.is_multiple_of(2) => {
@@ -140,21 +149,30 @@ impl Client {
         let (near, far) = tokio::io::duplex(CONNECTION_BYTES);
         let (from_pod, to_pod) = tokio::io::split(near);
         let (writer, forward) = (self.writer.clone(), Arc::clone(&self.forward));
-        let task = self.running.spawn(async move {
+        let (reset, broken_off) = oneshot::channel();
+        self.running.spawn(async move {
+            let pair = Pair { error, data, port };
+            let outcome = tokio::select! {
+                outcome = carry(&writer, &*forward, &pair, from_pod, far) => outcome,
+                // The client still waits for the end of the error stream, before it closes its own connection.
+                _ = broken_off => Ok(Ok(())),
+            };
             // The only failure is a lost client.
-            let _ = connection(&writer, &*forward, Pair { error, data, port }, from_pod, far).await;
+            if let Ok(outcome) = outcome {
+                let _ = end(&writer, &pair, outcome).await;
+            }
             data
         });
-        self.inputs.insert(data, (to_pod, task));
+        self.inputs.insert(data, Input { to_pod, _reset: reset });
     }
 
     async fn data(&mut self, id: u32, bytes: &Bytes, fin: bool) {
         // Bytes of other streams, or of an ended connection, are dropped.
-        let Some((input, _)) = self.inputs.get_mut(&id) else { return };
-        let gone = !bytes.is_empty() && input.write_all(bytes).await.is_err();
+        let Some(Input { to_pod, .. }) = self.inputs.get_mut(&id) else { return };
+        let gone = !bytes.is_empty() && to_pod.write_all(bytes).await.is_err();
         if fin && !gone {
             // The entry stays: a reset may follow.
-            let _ = input.shutdown().await;
+            let _ = to_pod.shutdown().await;
         }
     }
 
@@ -178,13 +196,15 @@ struct Pair {
     port: u16,
 }
 
-async fn connection(
+/// Carries a connection's bytes until both ways have ended. Returns the error of the connection to the pod.
+async fn carry(
     writer: &Writer,
     forward: &dyn Forward,
-    Pair { error, data, port }: Pair,
+    pair: &Pair,
     mut from_pod: ReadHalf<DuplexStream>,
     far: DuplexStream,
-) -> Result<(), Closed> {
+) -> Result<Result<(), String>, Closed> {
+    let data = pair.data;
     let returning = async {
         let mut chunk = vec![0; CHUNK_BYTES];
         while let Ok(count @ 1..) = from_pod.read(&mut chunk).await {
@@ -192,10 +212,10 @@ async fn connection(
         }
         Ok(())
     };
-    let forwarding = forward.forward(port, far);
+    let forwarding = forward.forward(pair.port, far);
     tokio::pin!(returning);
     tokio::pin!(forwarding);
-    let outcome = tokio::select! {
+    tokio::select! {
         // Polled first: a refusal ends the bytes from the pod too.
         biased;
         outcome = &mut forwarding => {
@@ -203,21 +223,25 @@ async fn connection(
             if outcome.is_ok() {
                 writer.data(data, Bytes::new(), true).await?;
             }
-            outcome
+            Ok(outcome)
         }
         // The pod has sent everything. The client may wait for exactly this before it ends its own side.
         returned = &mut returning => {
             returned?;
             writer.data(data, Bytes::new(), true).await?;
-            forwarding.await
+            Ok(timeout(AFTER_POD_END, forwarding).await.unwrap_or(Ok(())))
         }
-    };
+    }
+}
+
+/// Ends the error stream, with the error if there is one.
+async fn end(writer: &Writer, pair: &Pair, outcome: Result<(), String>) -> Result<(), Closed> {
     match outcome {
-        Ok(()) => writer.data(error, Bytes::new(), true).await,
+        Ok(()) => writer.data(pair.error, Bytes::new(), true).await,
         Err(text) => {
-            let text = format!("error forwarding port {port}: {}", status::cut(&text));
-            writer.data(error, text.into(), true).await?;
-            writer.send(Frame::Reset { id: data, status: CANCEL }).await
+            let text = format!("error forwarding port {}: {}", pair.port, status::cut(&text));
+            writer.data(pair.error, text.into(), true).await?;
+            writer.send(Frame::Reset { id: pair.data, status: CANCEL }).await
         }
     }
 }

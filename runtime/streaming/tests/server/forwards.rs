@@ -137,3 +137,41 @@ async fn a_pods_end_is_sent_before_the_clients_own() {
     let (said, resets) = collect(&mut receiver, 1).await;
     assert!(said[&error].is_empty() && resets.is_empty());
 }
+
+#[tokio::test]
+async fn a_client_that_answers_the_pods_end_by_a_reset_gets_the_end_of_its_error_stream() {
+    let server = server().await;
+    let url = server.forward(Arc::new(Hello)).unwrap();
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD, None).await.unwrap();
+    let (error, data) = connect(&mut sender, "1", "80").await;
+    collect(&mut receiver, 1).await;
+    sender.reset(data).await.unwrap();
+    let (said, resets) = collect(&mut receiver, 1).await;
+    assert!(said[&error].is_empty() && resets.is_empty());
+}
+
+#[tokio::test]
+async fn a_reset_ends_the_error_stream_though_a_pod_takes_nothing() {
+    let server = server().await;
+    let url = server.forward(Arc::new(TakesNothing(tokio::sync::mpsc::channel(1).0))).unwrap();
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD, None).await.unwrap();
+    let (error, data) = connect(&mut sender, "1", "80").await;
+    sender.reset(data).await.unwrap();
+    let (said, resets) = collect(&mut receiver, 1).await;
+    assert!(said[&error].is_empty() && resets.is_empty());
+}
+
+#[tokio::test]
+async fn a_client_that_never_answers_the_pods_end_gets_the_end_of_its_error_stream() {
+    let server = server().await;
+    let url = server.forward(Arc::new(Hello)).unwrap();
+    let (mut sender, mut receiver) = client::dial(&url, client::FORWARD, None).await.unwrap();
+    let (error, _data) = connect(&mut sender, "1", "80").await;
+    collect(&mut receiver, 1).await;
+    // The time given to the client after the pod's end, and the clock goes on.
+    tokio::time::pause();
+    tokio::time::advance(std::time::Duration::from_secs(1)).await;
+    tokio::time::resume();
+    let (said, resets) = collect(&mut receiver, 1).await;
+    assert!(said[&error].is_empty() && resets.is_empty());
+}
