@@ -12,6 +12,14 @@ use tokio::net::UnixListener;
 /// Timeout for the terminal. The builder sends it before its report, so it has already arrived.
 const ARRIVE: Duration = Duration::from_secs(5);
 
+/// Both sides of a terminal.
+#[derive(Debug)]
+pub(crate) struct Terminal {
+    pub(crate) master: OwnedFd,
+    /// The side of the container's programs.
+    pub(crate) other_side: OwnedFd,
+}
+
 /// Socket for one terminal. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct ConsoleSocket {
@@ -28,9 +36,9 @@ impl ConsoleSocket {
         &self.path
     }
 
-    /// Receives the master side, and gives the other side to the process's user. It keeps the group of all
+    /// Receives the master side, opens the other side, and gives it to the process's user. It keeps the group of all
     /// terminals, because programs write to others' terminals through it.
-    pub(crate) async fn receive(self, uid: u32) -> io::Result<OwnedFd> {
+    pub(crate) async fn receive(self, uid: u32) -> io::Result<Terminal> {
         let arrival = async {
             let (connection, _) = self.listener.accept().await?;
             loop {
@@ -49,7 +57,7 @@ impl ConsoleSocket {
         let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
         let other_side = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
         std::os::unix::fs::fchown(&other_side, Some(uid), None)?;
-        Ok(master)
+        Ok(Terminal { master, other_side })
     }
 }
 

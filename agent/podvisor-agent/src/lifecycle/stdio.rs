@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use tokio::sync::watch;
 
-use crate::console::ConsoleSocket;
+use crate::console::{ConsoleSocket, Terminal};
 use crate::process::Streams;
-use crate::streams::{Direct, Input, Output, ProcessOutput};
+use crate::streams::{self, Direct, Input, Output, ProcessOutput};
 
 /// The requested standard streams.
 #[derive(Clone, Copy, Debug)]
@@ -69,8 +69,9 @@ impl Pending {
             Pending::Pipes(streams) => return Ok(streams),
             Pending::Terminal { socket, spec } => (socket, spec),
         };
-        let master = socket.receive(spec.uid).await?;
+        let Terminal { master, other_side } = socket.receive(spec.uid).await?;
         let (ended, has_ended) = watch::channel(false);
+        streams::hold_terminal(other_side, has_ended.clone())?;
         // Even without a stdin a terminal needs an input: it carries the terminal's size.
         let stdin = Some(Input::new(master.try_clone()?, true, has_ended.clone())?);
         Ok(Streams { stdin, stdout: output(spec, master, has_ended)?, stderr: None, ended })

@@ -1,6 +1,7 @@
 //! Byte streams between containers' processes and the host. The contract is in [`proto_agent`]'s
 //! documentation. [`buffer`] keeps its states, [`output`], [`direct`] and [`input`] move the bytes, [`grace`]
-//! decides when an ended process's output is complete, [`pipe_end`] accesses pipes, and [`forward`] connects
+//! decides when an ended process's output is complete, [`terminal`] keeps a terminal open until then,
+//! [`pipe_end`] accesses pipes, and [`forward`] connects
 //! to the pod's own ports. [`crate::stream_server`] serves the host's connections.
 
 mod buffer;
@@ -10,11 +11,13 @@ mod grace;
 mod input;
 mod output;
 mod pipe_end;
+mod terminal;
 
 pub(crate) use direct::{Direct, Taken};
 pub(crate) use forward::Forward;
 pub(crate) use input::{Input, Writer};
 pub(crate) use output::Output;
+pub(crate) use terminal::hold as hold_terminal;
 
 use std::fmt::Debug;
 use std::sync::Arc;
