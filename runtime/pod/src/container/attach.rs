@@ -39,7 +39,8 @@ pub(crate) async fn attach(
     let input = if request.stdin || spec.tty {
         let opening = live.agent.input(&container.view.id, "");
         let input = live.call("opening the container's input", opening).await?;
-        Some(ProcessInput { input, ends: request.stdin && spec.stdin_once })
+        // A terminal outlives its clients: an end would be typed into the shell.
+        Some(ProcessInput { input, ends: request.stdin && spec.stdin_once && !spec.tty })
     } else {
         None
     };

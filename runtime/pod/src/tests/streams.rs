@@ -89,9 +89,11 @@ async fn all_who_are_attached_see_the_output_beside_the_log_and_the_end() {
 async fn the_end_of_a_clients_input_is_the_containers_only_where_it_says_once() {
     let world = World::new().await;
     let pod_id = world.pods.run(pod("web")).await.unwrap();
-    for (name, once, typed) in [("many", false, &b"a"[..]), ("once", true, b"aa[end]")] {
+    let cases =
+        [("many", false, false, &b"a"[..]), ("shell", true, true, b"aa"), ("once", true, false, b"aaa[end]")];
+    for (name, once, tty, typed) in cases {
         let mut spec = container(name);
-        (spec.stdin, spec.stdin_once) = (true, once);
+        (spec.stdin, spec.stdin_once, spec.tty) = (true, once, tty);
         let id = world.pods.create_container(&pod_id, spec).await.unwrap();
         world.pods.start_container(&id).await.unwrap();
         let request = AttachRequest { stdin: true, ..AttachRequest::default() };
