@@ -95,6 +95,10 @@ const OVER_WEBSOCKET: &[(&str, Protocol)] = &[
     ),
 ];
 
+/// The protocol of a client that names none: `channel.k8s.io`.
+const UNNAMED_OVER_WEBSOCKET: Protocol =
+    Protocol::WebSocketCommand(Framing { json: false, base64: false, close: false });
+
 const FORWARD_OVER_WEBSOCKET: &[(&str, Protocol)] =
     &[("SPDY/3.1+portforward.k8s.io", Protocol::TunnelForward)];
 
@@ -117,8 +121,14 @@ pub(crate) fn negotiate(
         return Ok(Agreement { protocol, headers: upgrade_headers([(UPGRADE, SPDY), (PROTOCOL, name)]) });
     }
     if asked("websocket") && *method == Method::GET {
-        let known = if purpose == Purpose::Command { OVER_WEBSOCKET } else { FORWARD_OVER_WEBSOCKET };
         let accept = websocket_accept(headers)?;
+        let named = words(headers, &WEBSOCKET_PROTOCOL).next().is_some();
+        if purpose == Purpose::Command && !named {
+            let mut headers = upgrade_headers([(UPGRADE, "websocket")]);
+            headers.insert(WEBSOCKET_ACCEPT, accept);
+            return Ok(Agreement { protocol: UNNAMED_OVER_WEBSOCKET, headers });
+        }
+        let known = if purpose == Purpose::Command { OVER_WEBSOCKET } else { FORWARD_OVER_WEBSOCKET };
         let (name, protocol) = choose(headers, &WEBSOCKET_PROTOCOL, known)?;
         let mut headers = upgrade_headers([(UPGRADE, "websocket"), (WEBSOCKET_PROTOCOL, name)]);
         headers.insert(WEBSOCKET_ACCEPT, accept);
@@ -163,7 +173,7 @@ fn websocket_accept(headers: &HeaderMap) -> Result<HeaderValue, Refusal> {
     Err(bad("Sec-WebSocket-Key is not 16 bytes in base64"))
 }
 
-fn upgrade_headers(pairs: [(HeaderName, &'static str); 2]) -> HeaderMap {
+fn upgrade_headers<const N: usize>(pairs: [(HeaderName, &'static str); N]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.extend(pairs.map(|(name, value)| (name, HeaderValue::from_static(value))));
@@ -243,6 +253,14 @@ mod tests {
     fn the_websocket_key_is_answered_as_the_rfc_s_example_has_it() {
         let agreed = negotiate(&Method::GET, &websocket("v5.channel.k8s.io"), Purpose::Command).unwrap();
         assert_eq!(agreed.headers[WEBSOCKET_ACCEPT], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn a_websocket_without_a_protocol_speaks_the_first_one() {
+        let agreed = negotiate(&Method::GET, &websocket(""), Purpose::Command).unwrap();
+        let first = negotiate(&Method::GET, &websocket("channel.k8s.io"), Purpose::Command).unwrap();
+        assert_eq!(agreed.protocol, first.protocol);
+        assert!(!agreed.headers.contains_key(WEBSOCKET_PROTOCOL));
     }
 
     #[test]

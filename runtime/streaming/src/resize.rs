@@ -22,7 +22,8 @@ struct Wire {
 }
 
 impl Sizes {
-    /// Returns the sizes completed by this piece. After an error nothing more can be parsed.
+    /// Returns the sizes completed by this piece. After an error nothing more can be parsed:
+    /// the next piece needs a new parser.
     pub(crate) fn push(&mut self, piece: &[u8]) -> Result<Vec<Size>, InvalidSize> {
         self.pending.extend_from_slice(piece);
         let mut sizes = Vec::new();

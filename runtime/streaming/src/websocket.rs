@@ -1,4 +1,4 @@
-//! The WebSocket transport: the longest message accepted, and a byte stream in binary messages.
+//! The WebSocket transport: the longest messages accepted, and a byte stream in binary messages.
 //! `command/websocket.rs` carries a command's channels in messages.
 
 use bytes::Bytes;
@@ -9,23 +9,26 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
 use crate::disconnect::BROKEN_CLOSE_TIMEOUT;
 
-/// Longest message accepted, in bytes. Clients send 32 KiB at a time. A longer length is refused before
-/// memory is reserved for the message.
-const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
+/// Longest message of a command's client, in bytes. Some clients send all that their caller writes in one
+/// message. containerd accepts as much. A longer length is refused before memory is reserved for the message.
+pub(crate) const COMMAND_MESSAGE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Longest message of a byte stream, in bytes. Clients send 32 KiB at a time.
+const STREAM_MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
 /// Bytes on their way between a byte stream's two ends, each way.
 const STREAM_BYTES: usize = 64 * 1024;
 /// Longest message sent, in bytes.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// Returns the server's side of a WebSocket after the handshake.
-pub(crate) async fn accept<S>(io: S) -> WebSocketStream<S>
+/// Returns the server's side of a WebSocket after the handshake. No message may be longer than
+/// `message_bytes_max`.
+pub(crate) async fn accept<S>(io: S, message_bytes_max: usize) -> WebSocketStream<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let config = WebSocketConfig::default()
-        .max_message_size(Some(MESSAGE_BYTES_MAX))
-        .max_frame_size(Some(MESSAGE_BYTES_MAX));
+        .max_message_size(Some(message_bytes_max))
+        .max_frame_size(Some(message_bytes_max));
     WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
 }
 
@@ -34,7 +37,7 @@ pub(crate) async fn byte_stream<S>(io: S) -> DuplexStream
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (mut sink, mut stream) = accept(io).await.split();
+    let (mut sink, mut stream) = accept(io, STREAM_MESSAGE_BYTES_MAX).await.split();
     let (near, far) = tokio::io::duplex(STREAM_BYTES);
     let (mut read, mut write) = tokio::io::split(near);
     let inward = async move {

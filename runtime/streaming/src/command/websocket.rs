@@ -18,7 +18,7 @@ use crate::channels::{INPUT_PIECES, Input, PIECE_BYTES, Streams};
 use crate::disconnect::{CLOSE_TIMEOUT, DisconnectWatch};
 use crate::input_queue::InputQueue;
 use crate::negotiate::Framing;
-use crate::resize::Sizes;
+use crate::resize::{InvalidSize, Sizes};
 use crate::spdy::writer::Closed;
 use crate::websocket;
 
@@ -38,7 +38,7 @@ pub(crate) async fn serve<S>(io: S, framing: Framing, session: Session, disconne
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (mut sink, stream) = websocket::accept(io).await.split();
+    let (mut sink, stream) = websocket::accept(io, websocket::COMMAND_MESSAGE_BYTES_MAX).await.split();
     let (queue, mut messages) = mpsc::channel(QUEUE_MESSAGES);
     let writing = tokio::spawn(async move {
         while let Some(message) = messages.recv().await {
@@ -83,7 +83,8 @@ fn first_writable(streams: Streams) -> u8 {
     }
 }
 
-/// Takes input until the client closes the connection or sends an invalid message.
+/// Takes input until the client closes the connection. A message that cannot be read is passed over, as by
+/// containerd.
 async fn read<S>(
     mut stream: SplitStream<WebSocketStream<S>>,
     framing: Framing,
@@ -94,24 +95,30 @@ async fn read<S>(
 {
     let mut sizes = Sizes::default();
     while let Some(Ok(message)) = stream.next().await {
-        let content = match message {
+        let message = match message {
             Message::Binary(_) | Message::Text(_) => message.into_data(),
             Message::Close(_) => return,
             _ => continue,
         };
-        let Some((channel, content)) = decode(&content, framing) else { return };
-        let inputs = match channel {
+        let Some((channel, mut content)) = decode(message, framing) else { continue };
+        let mut events = Vec::new();
+        match channel {
             STDIN if streams.stdin => {
-                content.chunks(PIECE_BYTES).map(|piece| Input::Bytes(Bytes::copy_from_slice(piece))).collect()
+                while !content.is_empty() {
+                    let piece = content.split_to(content.len().min(PIECE_BYTES));
+                    if !input.put(Input::Bytes(piece)).await {
+                        return;
+                    }
+                }
             }
-            RESIZE if streams.tty => {
-                let Ok(sizes) = sizes.push(&content) else { return };
-                sizes.into_iter().map(Input::Resize).collect()
-            }
-            CLOSE if framing.close && content == [STDIN] => vec![Input::End],
-            _ => Vec::new(),
-        };
-        for event in inputs {
+            RESIZE if streams.tty => match sizes.push(&content) {
+                Ok(sizes) => events.extend(sizes.into_iter().map(Input::Resize)),
+                Err(InvalidSize) => sizes = Sizes::default(),
+            },
+            CLOSE if framing.close && *content == [STDIN] => events.push(Input::End),
+            _ => {}
+        }
+        for event in events {
             if !input.put(event).await {
                 return;
             }
@@ -120,13 +127,14 @@ async fn read<S>(
 }
 
 /// Splits a message into channel and content. `None` if it has neither.
-pub(crate) fn decode(message: &[u8], framing: Framing) -> Option<(u8, Vec<u8>)> {
-    let (channel, content) = message.split_first()?;
+pub(crate) fn decode(mut message: Bytes, framing: Framing) -> Option<(u8, Bytes)> {
+    let channel = *message.first()?;
+    let content = message.split_off(1);
     if framing.base64 {
         let digit = channel.checked_sub(b'0').filter(|digit| *digit <= 9)?;
-        return Some((digit, BASE64.decode(content).ok()?));
+        return Some((digit, BASE64.decode(content).ok()?.into()));
     }
-    Some((*channel, content.to_vec()))
+    Some((channel, content))
 }
 
 #[derive(Clone)]
@@ -176,8 +184,9 @@ mod tests {
 
     #[test]
     fn a_message_is_a_channel_and_its_content() {
-        assert_eq!(decode(b"\x04{}", BARE), Some((RESIZE, b"{}".to_vec())));
-        assert_eq!(decode(b"0aGk=", DIGITS), Some((STDIN, b"hi".to_vec())));
+        let decode = |message: &'static [u8], framing| decode(Bytes::from_static(message), framing);
+        assert_eq!(decode(b"\x04{}", BARE), Some((RESIZE, "{}".into())));
+        assert_eq!(decode(b"0aGk=", DIGITS), Some((STDIN, "hi".into())));
         assert_eq!(decode(b"", BARE), None);
         assert_eq!(decode(b"0!!", DIGITS), None);
         assert_eq!(decode(b"xaGk=", DIGITS), None);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
 use runtime_streaming::client::{self, DialError, Event};
 use runtime_streaming::{Outcome, Streams};
@@ -192,10 +193,13 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let (host, path) = url.split_once("://").unwrap().1.split_once('/').unwrap();
+    let named = match protocol {
+        "" => String::new(),
+        protocol => format!("Sec-WebSocket-Protocol: {protocol}\r\n"),
+    };
     let request = format!(
         "GET /{path} HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
-         Sec-WebSocket-Protocol: {protocol}\r\n\r\n"
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n{named}\r\n"
     );
     connection.write_all(request.as_bytes()).await.unwrap();
     let mut head = Vec::new();
@@ -246,4 +250,58 @@ async fn websocket_base64_carries_digits_and_text() {
     let messages = until_closed(websocket(&url, "base64.channel.k8s.io").await).await;
     assert_eq!(messages[..2], [b"1".to_vec(), b"1eHh4".to_vec()]);
     assert!(messages[2].starts_with(b"3"));
+}
+
+/// Ends once it has this many bytes of input and the two sizes, and fails at any other end.
+struct Measure(usize);
+
+#[async_trait::async_trait]
+impl runtime_streaming::Command for Measure {
+    async fn run(self: Box<Self>, mut channels: runtime_streaming::Channels) -> Outcome {
+        let (mut bytes, mut sizes) = (0, 0);
+        while bytes < self.0 || sizes < 2 {
+            match channels.input.recv().await {
+                Some(runtime_streaming::Input::Bytes(piece)) => bytes += piece.len(),
+                Some(runtime_streaming::Input::Resize(_)) => sizes += 1,
+                _ => return Outcome::failed("the input has ended early"),
+            }
+        }
+        Outcome::Exited(0)
+    }
+}
+
+#[tokio::test]
+async fn long_messages_are_taken_and_messages_that_cannot_be_read_are_passed_over() {
+    const BYTES: usize = 32 * 1024 * 1024 - 1;
+    let server = server().await;
+    let size = &b"\x04{\"Width\":80,\"Height\":24}"[..];
+    let long = [&[0], &vec![b'x'; BYTES][..]].concat();
+    let url = server.exec(TERMINAL, Box::new(Measure(BYTES))).unwrap();
+    let mut socket = websocket(&url, "v5.channel.k8s.io").await;
+    for message in [size, b"", b"\x09other", b"\x04nonsense", b"\x00", &long, size] {
+        socket.send(Message::binary(Bytes::copy_from_slice(message))).await.unwrap();
+    }
+    let messages = until_closed(socket).await;
+    assert_eq!(messages.last().unwrap(), b"\x03{\"metadata\":{},\"status\":\"Success\"}");
+
+    let url = server.exec(TERMINAL, Box::new(Measure(2))).unwrap();
+    let mut socket = websocket(&url, "v4.base64.channel.k8s.io").await;
+    let size = "4eyJXaWR0aCI6ODAsIkhlaWdodCI6MjR9";
+    for message in [size, "", "0!!", "xaGk=", "0aGk=", size] {
+        socket.send(Message::text(message)).await.unwrap();
+    }
+    let messages = until_closed(socket).await;
+    assert!(messages.last().unwrap().starts_with(b"3"));
+    let status = base64::Engine::decode(&base64::prelude::BASE64_STANDARD, &messages.last().unwrap()[1..]);
+    assert_eq!(status.unwrap(), br#"{"metadata":{},"status":"Success"}"#);
+}
+
+#[tokio::test]
+async fn a_websocket_without_a_protocol_carries_bytes_and_gets_a_text() {
+    let server = server().await;
+    let streams = Streams { stdin: true, stdout: true, ..Streams::default() };
+    let url = server.exec(streams, Box::new(Flood(3))).unwrap();
+    let messages = until_closed(websocket(&url, "").await).await;
+    assert_eq!(messages[..2], [b"\x01".to_vec(), b"\x01xxx".to_vec()]);
+    assert!(messages[2].starts_with(b"\x03") && !messages[2].starts_with(b"\x03{"), "{messages:?}");
 }
