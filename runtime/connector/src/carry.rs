@@ -8,10 +8,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 use rustix::io::Errno;
-use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
+
+use crate::ways;
 
 /// Most connections at once: the same limit as a VMM's for the programs of its guest.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
@@ -62,25 +63,19 @@ pub(crate) async fn both_ways(container: UnixStream, server: UnixStream) -> io::
     let (mut from_container, mut to_container) = container.into_split();
     let (mut from_server, mut to_server) = server.into_split();
     let (said, last_word) = oneshot::channel();
-    let question = async move {
-        tokio::io::copy(&mut from_container, &mut to_server).await?;
-        to_server.shutdown().await?;
+    // Neither takes its halves: they live until both ways have ended.
+    let question = async {
+        ways::copy(&mut from_container, &mut to_server).await?;
         let _ = said.send(());
-        // The halves live until both ways have ended.
-        Ok::<_, io::Error>((from_container, to_server))
+        Ok(())
     };
-    let answer = async move {
-        tokio::io::copy(&mut from_server, &mut to_container).await?;
-        to_container.shutdown().await?;
-        Ok::<_, io::Error>(())
-    };
-    let answer = async move {
+    let answer = async {
         tokio::select! {
-            answered = answer => answered,
+            answered = ways::copy(&mut from_server, &mut to_container) => answered,
             () = async { if last_word.await.is_ok() { gone(look.as_fd()).await } else { std::future::pending().await } } => Ok(()),
         }
     };
-    tokio::try_join!(question, answer).map(drop)
+    ways::both(question, answer).await
 }
 
 /// Returns once the container's end is closed altogether.
@@ -101,7 +96,7 @@ async fn gone(container: BorrowedFd<'_>) {
 mod tests {
     use std::os::unix::fs::symlink;
 
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::UnixListener;
 
     use super::*;
@@ -159,6 +154,27 @@ mod tests {
         program.read_to_string(&mut answer).await.unwrap();
         assert_eq!(answer, "answer");
         carrying.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_a_server_that_takes_no_question_is_carried() {
+        let ((mut program, container), (ours, server)) =
+            (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        // Its server takes no question, and answers a little later.
+        let server = server.into_std().unwrap();
+        server.shutdown(std::net::Shutdown::Read).unwrap();
+        let mut server = UnixStream::from_std(server).unwrap();
+        program.write_all(b"question").await.unwrap();
+        let carrying = tokio::spawn(both_ways(container, ours));
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+        server.write_all(b"too large").await.unwrap();
+        drop(server);
+        let mut answer = String::new();
+        program.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "too large");
+        carrying.await.unwrap().unwrap_err();
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use tokio_vsock::{VMADDR_CID_HOST, VsockAddr, VsockStream};
 
 use super::pace::Pace;
+use crate::ways;
 
 /// Timeout for the VMM's answer to a dial.
 const DIAL: Duration = Duration::from_secs(10);
@@ -68,24 +69,19 @@ where
     let (mut from_program, mut to_program) = program.into_split();
     let (mut from_host, mut to_host) = tokio::io::split(host);
     let (said, last_word) = oneshot::channel();
-    let question = async move {
-        tokio::io::copy(&mut from_program, &mut to_host).await?;
-        to_host.shutdown().await?;
+    // Neither takes its halves: they live until both ways have ended.
+    let question = async {
+        ways::copy(&mut from_program, &mut to_host).await?;
         let _ = said.send(());
-        // The halves live until both ways have ended.
-        Ok::<_, io::Error>((from_program, to_host))
+        Ok(())
     };
-    let answer = async move {
-        tokio::io::copy(&mut from_host, &mut to_program).await?;
-        to_program.shutdown().await
-    };
-    let answer = async move {
+    let answer = async {
         tokio::select! {
-            answered = answer => answered,
+            answered = ways::copy(&mut from_host, &mut to_program) => answered,
             Ok(()) = async { last_word.await.map_err(drop)?; gone(look.as_fd()).await } => Ok(()),
         }
     };
-    tokio::try_join!(question, answer).map(drop)
+    ways::both(question, answer).await
 }
 
 /// Returns once the program's end is fully closed.
@@ -142,6 +138,27 @@ mod tests {
         program.read_to_string(&mut answer).await.unwrap();
         assert_eq!(answer, "answer");
         carrying.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_a_server_that_takes_no_question_is_carried() {
+        let ((mut program, ours), (host, server)) =
+            (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        // Its server takes no question, and answers a little later.
+        let server = server.into_std().unwrap();
+        server.shutdown(std::net::Shutdown::Read).unwrap();
+        let mut server = UnixStream::from_std(server).unwrap();
+        program.write_all(b"question").await.unwrap();
+        let carrying = tokio::spawn(both_ways(ours, host));
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+        server.write_all(b"too large").await.unwrap();
+        drop(server);
+        let mut answer = String::new();
+        program.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "too large");
+        carrying.await.unwrap().unwrap_err();
     }
 
     #[tokio::test(start_paused = true)]

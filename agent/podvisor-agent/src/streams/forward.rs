@@ -9,6 +9,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::ways;
+
 /// Most simultaneous connections: half of the agent's streams. Logs and commands have the other half.
 const CONNECTIONS_MAX: usize = 512;
 static ROOM: Semaphore = Semaphore::const_new(CONNECTIONS_MAX);
@@ -34,11 +36,15 @@ impl Forward {
     }
 
     /// Carries bytes both ways, each to its own end.
-    pub(crate) async fn serve<S>(mut self, mut host: S) -> io::Result<()>
+    pub(crate) async fn serve<S>(self, host: S) -> io::Result<()>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        tokio::io::copy_bidirectional(&mut host, &mut self.connection).await.map(drop)
+        let Forward { connection, _place } = self;
+        let (mut from_host, mut to_host) = tokio::io::split(host);
+        let (mut from_port, mut to_port) = connection.into_split();
+        let question = ways::copy(&mut from_host, &mut to_port);
+        ways::both(question, ways::copy(&mut from_port, &mut to_host)).await
     }
 }
 
@@ -86,6 +92,27 @@ mod tests {
         host.read_to_string(&mut text).await.unwrap();
         assert_eq!(text, "answer");
         serving.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_a_server_that_closes_without_reading_is_carried() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (mut host, theirs) = duplex(64);
+        let connection = Forward::connect(u32::from(port)).await.unwrap();
+        let serving = tokio::spawn(connection.serve(theirs));
+        let (mut server, _) = listener.accept().await.unwrap();
+        host.write_all(b"question").await.unwrap();
+        server.read_exact(&mut [0]).await.unwrap();
+        server.write_all(b"too large").await.unwrap();
+        // A close with unread bytes is a reset, so the rest of the question cannot be written.
+        drop(server);
+        host.write_all(b", and its rest").await.unwrap();
+        let mut answer = String::new();
+        host.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "too large");
+        drop(host);
+        let _ = serving.await.unwrap();
     }
 
     #[tokio::test]

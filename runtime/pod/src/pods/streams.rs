@@ -11,6 +11,7 @@ use crate::container::attach::{AttachRequest, attach};
 use crate::error::{PodError, PodErrorKind};
 use crate::io::exec::Exec;
 use crate::io::streams::ProcessStreams;
+use crate::io::ways;
 use crate::view::{ExecOutput, PodState};
 
 impl Pods {
@@ -56,13 +57,17 @@ impl Pods {
     ///
     /// # Errors
     /// The pod does not run, or the port does not answer. A connection that breaks later is no error.
-    pub async fn forward<C>(&self, pod_id: &str, port: u16, mut client: C) -> Result<(), PodError>
+    pub async fn forward<C>(&self, pod_id: &str, port: u16, client: C) -> Result<(), PodError>
     where
         C: AsyncRead + AsyncWrite + Send + Unpin,
     {
         let live = self.live(pod_id).await?;
-        let mut pod = live.call("connecting to the port", live.agent.port(port)).await?;
-        if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut pod).await {
+        let pod = live.call("connecting to the port", live.agent.port(port)).await?;
+        let (mut from_client, mut to_client) = tokio::io::split(client);
+        let (mut from_pod, mut to_pod) = tokio::io::split(pod);
+        let question = ways::copy(&mut from_client, &mut to_pod);
+        let answer = ways::copy(&mut from_pod, &mut to_client);
+        if let Err(error) = ways::both(question, answer).await {
             tracing::debug!(pod_id, port, %error, "a forwarded connection broke off");
         }
         Ok(())
