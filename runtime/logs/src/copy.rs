@@ -6,7 +6,7 @@ use std::{future::Future, io};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::file::LogFile;
-use crate::line::{LineSplitter, LogStream};
+use crate::line::{LineEnd, LineSplitter, LogStream};
 
 /// Bytes read at once. It is large enough to make a write's cost negligible. It also bounds the memory of one
 /// stream: in a chunk of newlines only, each byte becomes a line of some 45 bytes.
@@ -26,6 +26,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 pub async fn copy<R, A, F>(
     mut reader: R,
     stream: LogStream,
+    line_end: LineEnd,
     log: &LogFile,
     mut acknowledge: A,
 ) -> io::Result<u64>
@@ -34,7 +35,7 @@ where
     A: FnMut(u64) -> F,
     F: Future<Output = ()>,
 {
-    let mut splitter = LineSplitter::new(stream);
+    let mut splitter = LineSplitter::new(stream, line_end);
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut lines = Vec::new();
     let (mut total, mut acknowledged) = (0, 0);

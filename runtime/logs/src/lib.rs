@@ -18,4 +18,4 @@ mod line;
 pub use copy::copy;
 pub use counters::register_counters;
 pub use file::LogFile;
-pub use line::LogStream;
+pub use line::{LineEnd, LogStream};

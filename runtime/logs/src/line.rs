@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   pending: the bytes of the current line so far, at most 16 KiB
-//!     '\n'                   → pending as F, whole or the end of a split line
+//!     '\n'                   → pending as F, whole or the end of a split line; a terminal's without its '\r'
 //!     a byte beyond 16 KiB   → pending as P, and the byte begins the next fragment
 //!     end of the stream      → pending as P, if there is any
 //! ```
@@ -28,10 +28,20 @@ impl LogStream {
     }
 }
 
+/// How the lines of an output end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LineEnd {
+    /// With a newline. All bytes before it are the line's.
+    Newline,
+    /// A terminal puts a carriage return before each newline (`ONLCR`, termios(3)). It is not the line's.
+    Terminal,
+}
+
 /// Turns one stream's bytes into log lines.
 #[derive(Debug)]
 pub(crate) struct LineSplitter {
     stream: LogStream,
+    line_end: LineEnd,
     pending: Vec<u8>,
     max: usize,
     emitted: u64,
@@ -39,12 +49,12 @@ pub(crate) struct LineSplitter {
 
 impl LineSplitter {
     /// Starts at the beginning of a line.
-    pub(crate) fn new(stream: LogStream) -> Self {
-        Self::with_max(stream, LINE_BYTES_MAX)
+    pub(crate) fn new(stream: LogStream, line_end: LineEnd) -> Self {
+        Self::with_max(stream, line_end, LINE_BYTES_MAX)
     }
 
-    fn with_max(stream: LogStream, max: usize) -> Self {
-        Self { stream, pending: Vec::new(), max, emitted: 0 }
+    fn with_max(stream: LogStream, line_end: LineEnd, max: usize) -> Self {
+        Self { stream, line_end, pending: Vec::new(), max, emitted: 0 }
     }
 
     /// Takes the stream's next bytes. Appends each complete or overlong line to `lines`.
@@ -54,7 +64,8 @@ impl LineSplitter {
             // One byte more than fits: a newline right after a full line still ends it.
             let seen = &bytes[..bytes.len().min(room + 1)];
             if let Some(end) = seen.iter().position(|byte| *byte == b'\n') {
-                self.emit(&bytes[..end], b'F', timestamp, lines);
+                let content = self.without_return(&bytes[..end]);
+                self.emit(content, b'F', timestamp, lines);
                 self.emitted += 1;
                 bytes = &bytes[end + 1..];
             } else if bytes.len() > room {
@@ -67,6 +78,18 @@ impl LineSplitter {
         }
     }
 
+    /// Removes and counts the carriage return of a terminal's line that ends with `rest`.
+    fn without_return<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
+        if self.line_end == LineEnd::Newline {
+            return rest;
+        }
+        let content = rest.strip_suffix(b"\r");
+        if content.is_some() || (rest.is_empty() && self.pending.pop_if(|byte| *byte == b'\r').is_some()) {
+            self.emitted += 1;
+        }
+        content.unwrap_or(rest)
+    }
+
     /// Ends the stream. Appends the rest without a newline as a partial line.
     pub(crate) fn finish(&mut self, timestamp: &str, lines: &mut Vec<u8>) {
         if !self.pending.is_empty() {
@@ -74,7 +97,7 @@ impl LineSplitter {
         }
     }
 
-    /// Bytes of the stream in the emitted lines, newlines included.
+    /// Bytes of the stream in the emitted lines, with their ends.
     pub(crate) fn emitted(&self) -> u64 {
         self.emitted
     }
@@ -114,7 +137,11 @@ mod tests {
     }
 
     fn split(max: usize, chunks: &[&[u8]]) -> Vec<(u8, Vec<u8>)> {
-        let (mut splitter, mut log) = (LineSplitter::with_max(LogStream::Stdout, max), Vec::new());
+        split_at(LineEnd::Newline, max, chunks)
+    }
+
+    fn split_at(end: LineEnd, max: usize, chunks: &[&[u8]]) -> Vec<(u8, Vec<u8>)> {
+        let (mut splitter, mut log) = (LineSplitter::with_max(LogStream::Stdout, end, max), Vec::new());
         chunks.iter().for_each(|chunk| splitter.push(chunk, TIME, &mut log));
         splitter.finish(TIME, &mut log);
         assert_eq!(splitter.emitted(), chunks.iter().map(|chunk| chunk.len() as u64).sum::<u64>());
@@ -127,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_line_is_time_stream_flag_and_content() {
-        let (mut splitter, mut log) = (LineSplitter::new(LogStream::Stderr), Vec::new());
+        let (mut splitter, mut log) = (LineSplitter::new(LogStream::Stderr, LineEnd::Newline), Vec::new());
         splitter.push(b"hello\n", TIME, &mut log);
         assert_eq!(log, format!("{TIME} stderr F hello\n").as_bytes());
     }
@@ -155,11 +182,30 @@ mod tests {
 
     #[test]
     fn what_waits_for_its_newline_is_not_yet_emitted() {
-        let (mut splitter, mut log) = (LineSplitter::new(LogStream::Stdout), Vec::new());
+        let (mut splitter, mut log) = (LineSplitter::new(LogStream::Stdout, LineEnd::Newline), Vec::new());
         splitter.push(b"one\ntwo", TIME, &mut log);
         assert_eq!(splitter.emitted(), 4);
         splitter.push(b"\n", TIME, &mut log);
         assert_eq!(splitter.emitted(), 8);
+    }
+
+    #[test]
+    fn a_terminals_line_ends_before_its_return_in_any_pieces() {
+        let text = b"one\r\n\r\n\rtwo\r\r\nabcd\r\nabcde\r\nlast\r";
+        let lines = |content: &str| content.split('|').map(|text| line('F', text)).collect::<Vec<_>>();
+        let mut expected = lines("one||\rtwo\r|abcd|abcde");
+        expected.push(line('P', "last\r"));
+        for cut in 0..text.len() {
+            assert_eq!(
+                split_at(LineEnd::Terminal, 16, &[&text[..cut], &text[cut..]]),
+                expected,
+                "cut at {cut}"
+            );
+        }
+        // A return that no longer fits begins the next fragment.
+        assert_eq!(split_at(LineEnd::Terminal, 4, &[b"abcd\r\n"]), [line('P', "abcd"), line('F', "")]);
+        assert_eq!(split_at(LineEnd::Terminal, 4, &[b"abc\r", b"\n"]), [line('F', "abc")]);
+        assert_eq!(split(8, &[b"one\r\n"]), [line('F', "one\r")]);
     }
 
     proptest! {

@@ -14,7 +14,7 @@ use std::{
 };
 
 use runtime_blocking::Pool;
-use runtime_logs::{LogFile, LogStream, copy};
+use runtime_logs::{LineEnd, LogFile, LogStream, copy};
 use tokio::io::AsyncWriteExt;
 
 fn pool() -> Pool {
@@ -28,7 +28,7 @@ async fn copy_all(input: &[u8], stream: LogStream, log: &LogFile) -> Vec<u64> {
         acknowledged.push(total);
         std::future::ready(())
     };
-    assert_eq!(copy(input, stream, log, acknowledge).await.unwrap(), input.len() as u64);
+    assert_eq!(copy(input, stream, LineEnd::Newline, log, acknowledge).await.unwrap(), input.len() as u64);
     acknowledged
 }
 
@@ -75,7 +75,7 @@ async fn what_waits_for_its_newline_is_not_acknowledged() {
         latest.store(total, Ordering::SeqCst);
         std::future::ready(())
     };
-    copy(broken, LogStream::Stdout, &log, acknowledge).await.unwrap_err();
+    copy(broken, LogStream::Stdout, LineEnd::Newline, &log, acknowledge).await.unwrap_err();
     assert_eq!(acknowledged.load(Ordering::SeqCst), 6);
     // The next copy goes on at byte 6.
     copy_all(b"half\n", LogStream::Stdout, &log).await;
@@ -116,7 +116,9 @@ async fn streams_interleave_by_whole_lines_and_rotation_loses_none() {
                 writer.write_all(format!("{number} {}\n", "x".repeat(number % 90)).as_bytes()).await.unwrap();
             }
         });
-        tokio::spawn(async move { copy(reader, stream, &log, |_| std::future::ready(())).await })
+        tokio::spawn(
+            async move { copy(reader, stream, LineEnd::Newline, &log, |_| std::future::ready(())).await },
+        )
     });
     let mut files = vec![path.clone()];
     for number in 0..ROTATIONS {

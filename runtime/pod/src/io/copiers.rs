@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use proto_agent::agent::StreamKind;
-use runtime_logs::LogStream;
+use runtime_logs::{LineEnd, LogStream};
 use runtime_spec::ContainerSpec;
 use tokio::io::AsyncRead;
 use tokio::task::JoinSet;
@@ -38,7 +38,7 @@ impl Copiers {
             output.followers.of(LogStream::Stdout).keep_beginning();
         }
         for (kind, stream) in streams(spec.tty) {
-            let copier = Copier::new(live, container_id, *kind, *stream, output);
+            let copier = Copier::new(live, container_id, spec, (*kind, *stream), output);
             let opened = live.call("opening the container's output", copier.source.open(0)).await?;
             copiers.0.spawn(copier.begin(opened));
         }
@@ -54,7 +54,8 @@ impl Copiers {
     ) -> Copiers {
         let mut copiers = Copiers(JoinSet::new());
         for (kind, stream) in streams(spec.tty) {
-            copiers.0.spawn(Copier::new(live, container_id, *kind, *stream, output).go_on());
+            let copier = Copier::new(live, container_id, spec, (*kind, *stream), output);
+            copiers.0.spawn(copier.go_on());
         }
         copiers
     }
@@ -82,6 +83,7 @@ fn streams(tty: bool) -> &'static [(StreamKind, LogStream)] {
 struct Copier {
     source: OutputSource,
     stream: LogStream,
+    line_end: LineEnd,
     to: ContainerOutput,
 }
 
@@ -89,12 +91,13 @@ impl Copier {
     fn new(
         live: &Live,
         container_id: &str,
-        kind: StreamKind,
-        stream: LogStream,
+        spec: &ContainerSpec,
+        (kind, stream): (StreamKind, LogStream),
         to: &ContainerOutput,
     ) -> Copier {
         let source = OutputSource { live: live.clone(), container_id: container_id.to_owned(), kind };
-        Copier { source, stream, to: to.clone() }
+        let line_end = if spec.tty { LineEnd::Terminal } else { LineEnd::Newline };
+        Copier { source, stream, line_end, to: to.clone() }
     }
 
     /// Copies a stream from its first byte on.
@@ -122,7 +125,8 @@ impl Copier {
         let reader = FollowedReader::new(Box::new(reader), followers, self.stream);
         let (copier, place) = (&self, &place);
         let acknowledge = |count: u64| copier.acknowledge(place, offset + count);
-        if let Err(error) = runtime_logs::copy(reader, self.stream, &self.to.log, acknowledge).await {
+        let copying = runtime_logs::copy(reader, self.stream, self.line_end, &self.to.log, acknowledge);
+        if let Err(error) = copying.await {
             tracing::warn!(container = self.source.container_id, %error, "an output stream broke off");
         }
     }
@@ -177,7 +181,7 @@ mod tests {
     use super::*;
     use crate::backend::Acknowledge;
     use crate::io::acks::Acks;
-    use crate::tests::World;
+    use crate::tests::{World, container};
 
     struct Acknowledged(mpsc::UnboundedSender<u64>);
 
@@ -197,7 +201,7 @@ mod tests {
         let acks = Acks::found(&gone.join("acks"), &gone.join("former"), &world.node.pools.state);
         let output = ContainerOutput::new(LogFile::discard(), acks);
         let (kind, stream) = streams(true)[0];
-        let copier = Copier::new(&live, &id, kind, stream, &output);
+        let copier = Copier::new(&live, &id, &container("web"), (kind, stream), &output);
         let place = OutputPlace::default();
         let (sender, mut acknowledged) = mpsc::unbounded_channel();
         *place.acknowledge.lock().await = Some(Box::new(Acknowledged(sender)));
