@@ -60,7 +60,6 @@ mod template;
 mod usage;
 mod user_namespace;
 mod volume_part;
-mod ways;
 
 use std::process::ExitCode;
 

@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use crate::ways;
+use runtime_ways as ways;
 
 /// Most connections at once: the same limit as a VMM's for the programs of its guest.
 pub(crate) const CONNECTIONS_MAX: usize = 64;

@@ -24,7 +24,6 @@ mod message;
 mod privileges;
 mod process;
 mod reactor;
-mod ways;
 
 pub use client::{ConnectError, Connector, ConnectorSpec};
 pub use command_line::{ARGUMENT, ConnectorUser};

@@ -81,6 +81,7 @@ const USES: &[(&str, &[&str])] = &[
             "runtime-spec",
             "runtime-store",
             "runtime-vm",
+            "runtime-ways",
         ],
     ),
     ("runtime-device-plugin", &["proto-device-plugin"]),
@@ -99,12 +100,13 @@ const USES: &[(&str, &[&str])] = &[
     ("runtime-logs", &["runtime-blocking", "runtime-fail-points"]),
     ("runtime-blocking", &[]),
     ("runtime-cdi", &[]),
-    ("runtime-connector", &["runtime-blocking", "runtime-fail-points"]),
+    ("runtime-connector", &["runtime-blocking", "runtime-fail-points", "runtime-ways"]),
     ("runtime-share", &["runtime-fail-points"]),
     ("runtime-fail-points", &[]),
     ("runtime-large-pages", &[]),
     ("runtime-pieces", &[]),
     ("runtime-spans", &[]),
+    ("runtime-ways", &[]),
     ("runtime-traces", &["runtime-spans"]),
     ("runtime-streaming", &["runtime-pieces"]),
     // The VMM.
@@ -113,7 +115,7 @@ const USES: &[(&str, &[&str])] = &[
     ("vmm-devices", &["vmm-sched-batch"]),
     ("vmm-sched-batch", &[]),
     // The guest side.
-    ("podvisor-agent", &["agent-container", "proto-agent", "proto-seccomp"]),
+    ("podvisor-agent", &["agent-container", "proto-agent", "proto-seccomp", "runtime-ways"]),
     ("agent-container", &["proto-seccomp"]),
 ];
 

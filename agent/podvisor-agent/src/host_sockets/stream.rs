@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use tokio_vsock::{VMADDR_CID_HOST, VsockAddr, VsockStream};
 
 use super::pace::Pace;
-use crate::ways;
+use runtime_ways as ways;
 
 /// Timeout for the VMM's answer to a dial.
 const DIAL: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::ways;
+use runtime_ways as ways;
 
 /// Most simultaneous connections: half of the agent's streams. Logs and commands have the other half.
 const CONNECTIONS_MAX: usize = 512;

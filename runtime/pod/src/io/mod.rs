@@ -5,7 +5,7 @@
 //!                    └──► followers.rs ──► streams.rs: attached clients
 //!   command ──── exec.rs ──┬──► captured.rs: one answer
 //!                          └──► streams.rs: a client of its own
-//!   port ───────► ways.rs: a client of its own
+//!   port ───────► a client of its own (runtime/ways)
 //! ```
 //!
 //! Nothing here decides about a container's life; `container/` and `driver/` do.
@@ -18,4 +18,3 @@ pub(crate) mod followers;
 pub(crate) mod output;
 mod output_reader;
 pub(crate) mod streams;
-pub(crate) mod ways;

@@ -7,11 +7,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Pods;
 use super::ask::detached;
+use runtime_ways as ways;
+
 use crate::container::attach::{AttachRequest, attach};
 use crate::error::{PodError, PodErrorKind};
 use crate::io::exec::Exec;
 use crate::io::streams::ProcessStreams;
-use crate::io::ways;
 use crate::view::{ExecOutput, PodState};
 
 impl Pods {

@@ -1,5 +1,7 @@
 //! The two ways of a connection that is carried from one socket to another. Each has its own end, and a
-//! failure of one must not drop bytes of the other.
+//! failure of one must not drop bytes of the other. Used on both sides of a VM; knows no protocol.
+
+#![forbid(unsafe_code)]
 
 use std::io;
 use std::time::Duration;
@@ -14,7 +16,10 @@ const CHUNK_BYTES: usize = 8 * 1024;
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// Copies bytes to their end, and passes the end on. A failure is an end, too, after all bytes before it.
-pub(crate) async fn copy<R, W>(from: &mut R, to: &mut W) -> io::Result<()>
+///
+/// # Errors
+/// The first failure of either side.
+pub async fn copy<R, W>(from: &mut R, to: &mut W) -> io::Result<()>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -40,7 +45,10 @@ where
 
 /// Waits for the ends of both ways. A server may answer and close without reading the question, so a failure
 /// of one way leaves the other some time.
-pub(crate) async fn both<A, B>(one: A, other: B) -> io::Result<()>
+///
+/// # Errors
+/// The first way's failure, or that of the other one after it.
+pub async fn both<A, B>(one: A, other: B) -> io::Result<()>
 where
     A: Future<Output = io::Result<()>>,
     B: Future<Output = io::Result<()>>,
