@@ -29,6 +29,7 @@ mod encoded;
 mod error;
 mod events;
 mod exposition;
+mod feed;
 #[doc(hidden)]
 pub mod fuzz;
 mod gate;

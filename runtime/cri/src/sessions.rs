@@ -1,19 +1,16 @@
 //! Sessions of the streaming server over pods: an exec, an attach, a pod's ports. Each begins when its client
 //! connects to the URL, and carries bytes between the client's channels and the process's streams.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use runtime_pieces::Piece;
-use runtime_pod::{AttachRequest, PodError, Pods, ProcessInput, ProcessOutput, ProcessStreams};
+use runtime_pod::{AttachRequest, PodError, Pods, ProcessEnd, ProcessOutput, ProcessStreams};
 use runtime_spec::{ExecSpec, StartFailure};
-use runtime_streaming::{Channels, Command, Forward, Input, Outcome, in_own_task};
+use runtime_streaming::{Channels, Command, Forward, Outcome, in_own_task};
 use tokio::io::DuplexStream;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
 
-/// How long a process may take no input before the client's presence is checked, and how long after the
-/// client has gone.
-const STALLED: Duration = Duration::from_secs(2);
+use crate::feed::feed;
 
 /// A command. It starts when its client connects.
 #[derive(Debug)]
@@ -80,58 +77,26 @@ async fn carry(streams: ProcessStreams, channels: Channels) -> Outcome {
             Err(error) => failed(&error),
         }
     };
-    let feeding = feed(input, from_client);
-    tokio::pin!(finishing, feeding);
+    tokio::pin!(finishing);
+    let (leaves, left) = oneshot::channel();
+    let attached = matches!(end, ProcessEnd::Container(_));
+    let mut feeding = JoinSet::new();
+    feeding.spawn(feed(input, from_client, leaves));
+    if attached {
+        // The end of a container's input may come after its session's.
+        feeding.detach_all();
+    }
     tokio::select! {
         outcome = &mut finishing => return outcome,
-        () = &mut feeding => {}
+        _ = left => {}
     }
     // The client has gone. An exec ends with it, and the rest of its output is dropped. An attached client
     // only detaches.
-    let leaves = matches!(end, runtime_pod::ProcessEnd::Container(_));
-    if leaves {
+    if attached {
         return Outcome::Done;
     }
     let (outcome, ()) = tokio::join!(finishing, end.client_gone());
     outcome
-}
-
-/// Feeds input until the client has gone. A process that takes no more input loses the rest.
-async fn feed(mut input: Option<ProcessInput>, mut from_client: mpsc::Receiver<Input>) {
-    while let Some(said) = from_client.recv().await {
-        let Some(process) = &mut input else { continue };
-        let passing = async {
-            match said {
-                Input::Bytes(bytes) => process.write(&bytes).await,
-                Input::Resize(size) => process.resize(size.columns, size.rows).await,
-                Input::End => process.end().await,
-            }
-        };
-        let taken = tokio::select! {
-            taken = passing => taken,
-            // The process is not reading now, so it would not take later input either.
-            () = given_up(&from_client) => return,
-        };
-        if let Err(error) = taken {
-            tracing::debug!(%error, "a process takes no more input");
-            input = None;
-        }
-    }
-    // A client that has gone sends no more input either.
-    if let Some(process) = &mut input {
-        let _ = process.end().await;
-    }
-}
-
-/// Waits until the client has gone, and a while longer: a slow process may still take the last input.
-async fn given_up(from_client: &mpsc::Receiver<Input>) {
-    loop {
-        let gone = from_client.is_closed();
-        tokio::time::sleep(STALLED).await;
-        if gone {
-            return;
-        }
-    }
 }
 
 async fn copy(

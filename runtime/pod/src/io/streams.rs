@@ -60,6 +60,11 @@ impl ProcessInput {
         self.input.resize(columns, rows).await
     }
 
+    /// Returns true if the client's end of input is the process's.
+    pub fn ends(&self) -> bool {
+        self.ends
+    }
+
     /// Notes the end of the client's input. The container decides whether this ends the process's input.
     ///
     /// # Errors
