@@ -53,12 +53,18 @@ impl Command for Attach {
 pub(crate) struct Ports {
     pub(crate) pods: Pods,
     pub(crate) pod_id: String,
+    /// The ports of the request, for a client that cannot name them.
+    pub(crate) ports: Vec<u16>,
 }
 
 #[async_trait]
 impl Forward for Ports {
     async fn forward(&self, port: u16, connection: DuplexStream) -> Result<(), String> {
         self.pods.forward(&self.pod_id, port, connection).await.map_err(|error| error.chain())
+    }
+
+    fn ports(&self) -> &[u16] {
+        &self.ports
     }
 }
 

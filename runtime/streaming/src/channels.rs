@@ -7,6 +7,8 @@ use runtime_pieces::Piece;
 use tokio::io::DuplexStream;
 use tokio::sync::mpsc;
 
+use crate::channel_message::CHANNELS_MAX;
+
 /// Longest piece of input or output passed on at once, in bytes: two of the packets sent by a pod's VM. Each
 /// piece costs wake-ups and system calls, regardless of its length.
 pub(crate) const PIECE_BYTES: usize = 128 * 1024;
@@ -16,6 +18,9 @@ pub(crate) const INPUT_PIECES: usize = 4;
 
 /// Most pieces of output waiting for the client's connection, for each stream.
 pub(crate) const OUTPUT_PIECES: usize = 1;
+
+/// Most ports of a session over WebSocket channels: each has two channels.
+pub const FORWARD_PORTS_MAX: usize = CHANNELS_MAX as usize / 2;
 
 /// The streams requested by a command's client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,4 +105,10 @@ pub trait Forward: Send + Sync + 'static {
     /// # Errors
     /// The port cannot be reached. The text is for the client.
     async fn forward(&self, port: u16, connection: DuplexStream) -> Result<(), String>;
+
+    /// The ports for a client that cannot name them: one over WebSocket channels. The first
+    /// [`FORWARD_PORTS_MAX`] count.
+    fn ports(&self) -> &[u16] {
+        &[]
+    }
 }

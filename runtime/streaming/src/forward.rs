@@ -29,7 +29,7 @@ const CONNECTIONS_MAX: usize = 512;
 
 /// Bytes on their way to the pod for each connection. If a pod does not take them, its client's other
 /// connections wait too: the protocol cannot hold back a single stream.
-const CONNECTION_BYTES: usize = 256 * 1024;
+pub(crate) const CONNECTION_BYTES: usize = 256 * 1024;
 
 /// How long a client may still send after the pod's end. Clients answer the end by a reset, or leave the end
 /// of their own side out. containerd gives them as long.
@@ -152,8 +152,9 @@ impl Client {
         let (reset, broken_off) = oneshot::channel();
         self.running.spawn(async move {
             let pair = Pair { error, data, port };
+            let send = |bytes, fin| writer.data(data, bytes, fin);
             let outcome = tokio::select! {
-                outcome = carry(&writer, &*forward, &pair, from_pod, far) => outcome,
+                outcome = carry(&*forward, port, from_pod, far, send) => outcome,
                 // The client still waits for the end of the error stream, before it closes its own connection.
                 _ = broken_off => Ok(Ok(())),
             };
@@ -196,23 +197,26 @@ struct Pair {
     port: u16,
 }
 
-/// Carries a connection's bytes until both ways have ended. Returns the error of the connection to the pod.
-async fn carry(
-    writer: &Writer,
+/// Carries a connection's bytes until both ways have ended. `send` sends bytes of the pod to the client, and
+/// with `true` their end. Returns the error of the connection to the pod.
+pub(crate) async fn carry<F>(
     forward: &dyn Forward,
-    pair: &Pair,
+    port: u16,
     mut from_pod: ReadHalf<DuplexStream>,
     far: DuplexStream,
-) -> Result<Result<(), String>, Closed> {
-    let data = pair.data;
+    send: impl Fn(Bytes, bool) -> F,
+) -> Result<Result<(), String>, Closed>
+where
+    F: Future<Output = Result<(), Closed>>,
+{
     let returning = async {
         let mut chunk = vec![0; CHUNK_BYTES];
         while let Ok(count @ 1..) = from_pod.read(&mut chunk).await {
-            writer.data(data, Bytes::copy_from_slice(&chunk[..count]), false).await?;
+            send(Bytes::copy_from_slice(&chunk[..count]), false).await?;
         }
         Ok(())
     };
-    let forwarding = forward.forward(pair.port, far);
+    let forwarding = forward.forward(port, far);
     tokio::pin!(returning);
     tokio::pin!(forwarding);
     tokio::select! {
@@ -221,14 +225,14 @@ async fn carry(
         outcome = &mut forwarding => {
             returning.await?;
             if outcome.is_ok() {
-                writer.data(data, Bytes::new(), true).await?;
+                send(Bytes::new(), true).await?;
             }
             Ok(outcome)
         }
         // The pod has sent everything. The client may wait for exactly this before it ends its own side.
         returned = &mut returning => {
             returned?;
-            writer.data(data, Bytes::new(), true).await?;
+            send(Bytes::new(), true).await?;
             Ok(timeout(AFTER_POD_END, forwarding).await.unwrap_or(Ok(())))
         }
     }
@@ -239,8 +243,7 @@ async fn end(writer: &Writer, pair: &Pair, outcome: Result<(), String>) -> Resul
     match outcome {
         Ok(()) => writer.data(pair.error, Bytes::new(), true).await,
         Err(text) => {
-            let text = format!("error forwarding port {}: {}", pair.port, status::cut(&text));
-            writer.data(pair.error, text.into(), true).await?;
+            writer.data(pair.error, status::of_forward(pair.port, &text).into(), true).await?;
             writer.send(Frame::Reset { id: pair.data, status: CANCEL }).await
         }
     }

@@ -4,7 +4,8 @@
 //! ```text
 //!   tls.rs, where configured
 //!   server.rs ── token (pending.rs), protocol (negotiate.rs) ─┬─▶ command/{spdy,websocket}.rs ─▶ Command
-//!                                                             └─▶ forward.rs (websocket.rs) ───▶ Forward
+//!                                                             ├─▶ forward.rs (websocket.rs) ───▶ Forward
+//!                                                             └─▶ port_channels.rs ────────────▶ Forward
 //! ```
 //!
 //! The server knows no pods. A session is a [`Command`] or a [`Forward`], implemented by the caller, and a
@@ -21,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod channel_message;
 mod channels;
 pub mod client;
 mod command;
@@ -34,6 +36,7 @@ mod input_queue;
 mod negotiate;
 mod own_task;
 mod pending;
+mod port_channels;
 mod resize;
 mod server;
 mod spdy;
@@ -42,7 +45,7 @@ mod status;
 mod tls;
 mod websocket;
 
-pub use channels::{Channels, Command, Forward, Input, Outcome, Size, Streams};
+pub use channels::{Channels, Command, FORWARD_PORTS_MAX, Forward, Input, Outcome, Size, Streams};
 pub use error::ServerError;
 pub use own_task::in_own_task;
 pub use server::Server;

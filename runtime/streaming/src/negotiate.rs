@@ -54,6 +54,10 @@ pub(crate) enum Protocol {
     WebSocketCommand(Framing),
     /// The bytes of [`Protocol::SpdyForward`], in WebSocket messages.
     TunnelForward,
+    /// Two channels for each port, as digits and in base64 if true.
+    ChannelsForward {
+        base64: bool,
+    },
 }
 
 /// The chosen protocol, and the headers of the response 101.
@@ -95,12 +99,17 @@ const OVER_WEBSOCKET: &[(&str, Protocol)] = &[
     ),
 ];
 
-/// The protocol of a client that names none: `channel.k8s.io`.
+/// The protocol of a command's client that names none: `channel.k8s.io`.
 const UNNAMED_OVER_WEBSOCKET: Protocol =
     Protocol::WebSocketCommand(Framing { json: false, base64: false, close: false });
+/// The protocol of a forward's client that names none: `v4.channel.k8s.io`.
+const UNNAMED_FORWARD: Protocol = Protocol::ChannelsForward { base64: false };
 
-const FORWARD_OVER_WEBSOCKET: &[(&str, Protocol)] =
-    &[("SPDY/3.1+portforward.k8s.io", Protocol::TunnelForward)];
+const FORWARD_OVER_WEBSOCKET: &[(&str, Protocol)] = &[
+    ("SPDY/3.1+portforward.k8s.io", Protocol::TunnelForward),
+    ("v4.channel.k8s.io", Protocol::ChannelsForward { base64: false }),
+    ("v4.base64.channel.k8s.io", Protocol::ChannelsForward { base64: true }),
+];
 
 /// Chooses the protocol for a request with these headers.
 pub(crate) fn negotiate(
@@ -123,12 +132,15 @@ pub(crate) fn negotiate(
     if asked("websocket") && *method == Method::GET {
         let accept = websocket_accept(headers)?;
         let named = words(headers, &WEBSOCKET_PROTOCOL).next().is_some();
-        if purpose == Purpose::Command && !named {
+        let (known, unnamed) = match purpose {
+            Purpose::Command => (OVER_WEBSOCKET, UNNAMED_OVER_WEBSOCKET),
+            Purpose::Forward => (FORWARD_OVER_WEBSOCKET, UNNAMED_FORWARD),
+        };
+        if !named {
             let mut headers = upgrade_headers([(UPGRADE, "websocket")]);
             headers.insert(WEBSOCKET_ACCEPT, accept);
-            return Ok(Agreement { protocol: UNNAMED_OVER_WEBSOCKET, headers });
+            return Ok(Agreement { protocol: unnamed, headers });
         }
-        let known = if purpose == Purpose::Command { OVER_WEBSOCKET } else { FORWARD_OVER_WEBSOCKET };
         let (name, protocol) = choose(headers, &WEBSOCKET_PROTOCOL, known)?;
         let mut headers = upgrade_headers([(UPGRADE, "websocket"), (WEBSOCKET_PROTOCOL, name)]);
         headers.insert(WEBSOCKET_ACCEPT, accept);
@@ -264,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forward_speaks_spdy_bare_or_tunnelled() {
+    fn a_forward_speaks_spdy_bare_or_tunnelled_or_channels() {
         let bare = negotiate(&Method::POST, &spdy("portforward.k8s.io"), Purpose::Forward).unwrap();
         assert_eq!(bare.protocol, Protocol::SpdyForward);
         let tunnel = websocket("SPDY/3.1+portforward.k8s.io");
@@ -272,6 +284,11 @@ mod tests {
             negotiate(&Method::GET, &tunnel, Purpose::Forward).unwrap().protocol,
             Protocol::TunnelForward
         );
+        for (name, base64) in [("", false), ("v4.channel.k8s.io", false), ("v4.base64.channel.k8s.io", true)]
+        {
+            let channels = negotiate(&Method::GET, &websocket(name), Purpose::Forward).unwrap();
+            assert_eq!(channels.protocol, Protocol::ChannelsForward { base64 });
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ use crate::negotiate::{Protocol, Purpose, negotiate};
 use crate::pending::Pending;
 use crate::splice::SpliceSender;
 use crate::tls::{Identity, Tls};
-use crate::{command, counters, forward, websocket};
+use crate::{command, counters, forward, port_channels, websocket};
 
 /// Time limit for a client's request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -279,6 +279,10 @@ async fn serve(upgrade: OnUpgrade, protocol: Protocol, offer: Offer, descriptors
         (Protocol::SpdyForward, Offer::Forward(session)) => forward::serve(io, session, disconnect).await,
         (Protocol::TunnelForward, Offer::Forward(session)) => {
             forward::serve(websocket::byte_stream(io).await, session, disconnect).await
+        }
+        (Protocol::ChannelsForward { base64 }, Offer::Forward(session)) => {
+            port_channels::serve(io, base64, session, disconnect).await;
+            Ok(())
         }
         // Negotiation gives a command's protocols to commands and a forward's to forwards.
         _ => Ok(()),

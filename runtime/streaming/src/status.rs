@@ -42,6 +42,11 @@ fn failure_cause(text: &str, cause: Option<&str>) -> Value {
     }
 }
 
+/// The text of a port's error, on the error stream of a forwarded connection.
+pub(crate) fn of_forward(port: u16, text: &str) -> String {
+    format!("error forwarding port {port}: {}", cut(text))
+}
+
 /// Encodes the outcome for the older protocols. It is empty on success.
 fn text(outcome: &Outcome) -> Vec<u8> {
     match outcome {

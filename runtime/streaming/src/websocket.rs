@@ -1,17 +1,21 @@
 //! The WebSocket transport: the longest messages accepted, and a byte stream in binary messages.
-//! `command/websocket.rs` carries a command's channels in messages.
+//! `command/websocket.rs` and `port_channels.rs` carry channels in messages.
 
 use bytes::Bytes;
+use futures::stream::SplitSink;
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 
 use crate::disconnect::BROKEN_CLOSE_TIMEOUT;
 
-/// Longest message of a command's client, in bytes. Some clients send all that their caller writes in one
+/// Longest message of a client with channels, in bytes. Some clients send all that their caller writes in one
 /// message. containerd accepts as much. A longer length is refused before memory is reserved for the message.
-pub(crate) const COMMAND_MESSAGE_BYTES_MAX: usize = 32 * 1024 * 1024;
+pub(crate) const CHANNELS_MESSAGE_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Longest message of a byte stream, in bytes. Clients send 32 KiB at a time.
 const STREAM_MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
@@ -30,6 +34,31 @@ where
         .max_message_size(Some(message_bytes_max))
         .max_frame_size(Some(message_bytes_max));
     WebSocketStream::from_raw_socket(io, Role::Server, Some(config)).await
+}
+
+/// Most messages waiting for the socket. At full length they take half a megabyte.
+const QUEUE_MESSAGES: usize = 8;
+
+/// Returns a queue of messages and its task. The task ends with a close frame once all senders are dropped,
+/// or when the socket fails.
+pub(crate) fn start_writer<S>(
+    mut sink: SplitSink<WebSocketStream<S>, Message>,
+) -> (mpsc::Sender<Message>, JoinHandle<()>)
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (queue, mut messages) = mpsc::channel(QUEUE_MESSAGES);
+    let writing = tokio::spawn(async move {
+        while let Some(message) = messages.recv().await {
+            if sink.send(message).await.is_err() {
+                return;
+            }
+        }
+        let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
+        // A client that is gone needs no close frame.
+        let _ = sink.send(Message::Close(Some(frame))).await;
+    });
+    (queue, writing)
 }
 
 /// Returns a WebSocket's binary messages as a byte stream. The end of either ends the other.

@@ -12,5 +12,4 @@ mod websocket;
 
 pub(crate) use session::Session;
 pub(crate) use spdy::serve as over_spdy;
-pub(crate) use websocket::decode as decode_message;
 pub(crate) use websocket::serve as over_websocket;

@@ -18,9 +18,9 @@ use hyper::Method;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use tokio::io::{AsyncRead, ReadBuf};
 
+use crate::channel_message::{self, CHANNELS_MAX};
 use crate::channels::PIECE_BYTES;
-use crate::command;
-use crate::negotiate::{Framing, Purpose, negotiate};
+use crate::negotiate::{Purpose, negotiate};
 use crate::resize::Sizes;
 use crate::spdy::headers::{BLOCK_BYTES_MAX, HEADERS_MAX};
 use crate::spdy::reader::{Event, Reader};
@@ -119,9 +119,8 @@ pub fn sizes(input: &[u8]) {
 /// Decodes a WebSocket message in both framings.
 pub fn message(bytes: &[u8]) {
     for base64 in [false, true] {
-        let framing = Framing { json: true, base64, close: true };
-        if let Some((channel, content)) = command::decode_message(Bytes::copy_from_slice(bytes), framing) {
-            assert!(content.len() < bytes.len() && (!base64 || channel <= 9));
+        if let Some((channel, content)) = channel_message::decode(Bytes::copy_from_slice(bytes), base64) {
+            assert!(content.len() < bytes.len() && (!base64 || channel < CHANNELS_MAX));
         }
     }
 }

@@ -183,7 +183,7 @@ async fn a_url_is_valid_once_and_for_its_own_purpose() {
     }
 }
 
-async fn websocket(url: &str, protocol: &str) -> WebSocketStream<TcpStream> {
+pub(crate) async fn websocket(url: &str, protocol: &str) -> WebSocketStream<TcpStream> {
     let connection = TcpStream::connect(host(url)).await.unwrap();
     websocket_over(connection, url, protocol).await
 }

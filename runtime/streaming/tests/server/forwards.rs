@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use futures::SinkExt;
 use runtime_streaming::client::{self, Event, Receiver, Sender};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_tungstenite::tungstenite::protocol::Message;
 
+use crate::commands::{until_closed, websocket};
 use crate::sessions::{Ports, server};
 
 async fn connect(sender: &mut Sender, request: &str, port: &str) -> (u32, u32) {
@@ -174,4 +177,87 @@ async fn a_client_that_never_answers_the_pods_end_gets_the_end_of_its_error_stre
     tokio::time::resume();
     let (said, resets) = collect(&mut receiver, 1).await;
     assert!(said[&error].is_empty() && resets.is_empty());
+}
+
+/// A pod's port that echoes five bytes and closes, and a port that refuses.
+struct EchoFive;
+
+#[async_trait::async_trait]
+impl runtime_streaming::Forward for EchoFive {
+    async fn forward(&self, port: u16, mut connection: tokio::io::DuplexStream) -> Result<(), String> {
+        if port != 80 {
+            return Err("connection refused".into());
+        }
+        let mut five = [0; 5];
+        connection.read_exact(&mut five).await.unwrap();
+        connection.write_all(&five).await.unwrap();
+        connection.shutdown().await.unwrap();
+        // The client sends no end.
+        connection.read_to_end(&mut Vec::new()).await.unwrap();
+        Ok(())
+    }
+
+    fn ports(&self) -> &[u16] {
+        &[80, 0x1234]
+    }
+}
+
+#[tokio::test]
+async fn ports_over_websocket_channels_begin_with_their_numbers() {
+    let server = server().await;
+    for protocol in ["v4.channel.k8s.io", ""] {
+        let url = server.forward(Arc::new(EchoFive)).unwrap();
+        let mut socket = websocket(&url, protocol).await;
+        for message in [&b""[..], b"\x09other", b"\x01error", b"\x00he", b"\x00llo"] {
+            socket.send(Message::binary(message.to_vec())).await.unwrap();
+        }
+        let mut said = vec![Vec::new(); 4];
+        for message in until_closed(socket).await {
+            said[usize::from(message[0])].extend_from_slice(&message[1..]);
+        }
+        assert_eq!(said[0], b"\x50\0hello");
+        assert_eq!(said[1], b"\x50\0");
+        assert_eq!(said[2], b"\x34\x12");
+        assert_eq!(said[3], b"\x34\x12error forwarding port 4660: connection refused");
+    }
+}
+
+#[tokio::test]
+async fn ports_over_websocket_channels_in_base64_have_digits() {
+    let server = server().await;
+    let url = server.forward(Arc::new(EchoFive)).unwrap();
+    let mut socket = websocket(&url, "v4.base64.channel.k8s.io").await;
+    for message in ["", "0!", "0aGVsbG8="] {
+        socket.send(Message::text(message)).await.unwrap();
+    }
+    let messages = until_closed(socket).await;
+    for expected in ["0UAA=", "1UAA=", "2NBI=", "3NBI=", "0aGVsbG8="] {
+        assert!(messages.contains(&expected.as_bytes().to_vec()), "{expected} in {messages:?}");
+    }
+}
+
+/// A pod that takes nothing on its one port.
+struct OnePort(TakesNothing);
+
+#[async_trait::async_trait]
+impl runtime_streaming::Forward for OnePort {
+    async fn forward(&self, port: u16, connection: tokio::io::DuplexStream) -> Result<(), String> {
+        self.0.forward(port, connection).await
+    }
+
+    fn ports(&self) -> &[u16] {
+        &[80]
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_websocket_gives_up_its_ports() {
+    let server = server().await;
+    let (held, mut gone) = tokio::sync::mpsc::channel(1);
+    let url = server.forward(Arc::new(OnePort(TakesNothing(held)))).unwrap();
+    let mut socket = websocket(&url, "v4.channel.k8s.io").await;
+    // More than the way to the pod holds, so that no read shows the client's end.
+    socket.send(Message::binary(vec![0; 1 << 20])).await.unwrap();
+    drop(socket);
+    assert_eq!(gone.recv().await, None);
 }

@@ -218,9 +218,9 @@ async fn headers_that_would_be_long_end_their_own_session_only() {
 }
 
 #[tokio::test]
-async fn the_old_websocket_port_forward_is_refused_with_what_is_spoken() {
+async fn a_websocket_port_forward_in_another_protocol_is_refused_with_what_is_spoken() {
     let server = server().await;
-    for protocol in ["v4.channel.k8s.io", "v4.base64.channel.k8s.io"] {
+    for protocol in ["v5.channel.k8s.io", "base64.channel.k8s.io"] {
         let url = server.forward(Arc::new(Ports)).unwrap();
         let path = url.split_once("://").unwrap().1.split_once('/').unwrap().1;
         let mut connection = TcpStream::connect(host(&url)).await.unwrap();
