@@ -49,6 +49,10 @@ impl Tree {
             Err(errno) => return Err(failed("open host path")(errno.into())),
         };
         let kind = kind(&source, path)?;
+        let source = match kind {
+            Kind::Directory => open_directory(path).map_err(|e| failed("enter host path")(e.into()))?,
+            Kind::File => source,
+        };
         if bind.propagation == Propagation::HostToContainer
             && !propagation::receives(source.as_fd()).map_err(failed("look at the mount of host path"))?
         {
@@ -74,10 +78,18 @@ impl Tree {
     }
 }
 
-/// Opens a host path. Opening a device or a pipe as a path has no effect. The later checks and the clone use
-/// this same open file.
+/// Opens a host path. Opening a device or a pipe as a path has no effect, and an automount stays unmounted.
+/// The later checks and the clone of a file use this same open file.
 fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Opens a host path known as a directory, with the effect of a mount by path in other runtimes: an
+/// automount, or a file system below a network one, is mounted first. In a clone without it, programs would
+/// find an empty directory, or wait for a mount that never comes. The later checks and the clone use this
+/// open directory.
+fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
+    openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Maps the owners of the whole tree, or of nothing: files on mounts below have owners too.

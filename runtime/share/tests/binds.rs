@@ -4,10 +4,12 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{BufRead, BufReader, ErrorKind};
 use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -101,8 +103,12 @@ impl Host {
 
     /// Returns the number of the VMM's mounts, without its root.
     fn mounted(&self) -> usize {
-        let table = fs::read_to_string(format!("/proc/{}/mountinfo", self.vmm.thread)).unwrap();
-        table.lines().count() - 1
+        self.mounts().lines().count() - 1
+    }
+
+    /// Returns the table of the VMM's mounts.
+    fn mounts(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/mountinfo", self.vmm.thread)).unwrap()
     }
 }
 
@@ -290,6 +296,71 @@ fn nothing_is_bound_for_a_caller_that_has_given_up() {
         assert_eq!(host.path("made").exists(), patience >= 2, "{patience}");
     }
     host.unbind_all(2);
+}
+
+/// The daemon of one automount: mounts it at its first argument, and answers its first access with a file
+/// system, or with an error if there is a second argument. It ends with its standard input. Accesses of its
+/// process group are none. The messages and numbers are those of `include/uapi/linux/auto_fs.h`.
+const AUTOMOUNTER: &str = r#"
+import ctypes, fcntl, os, select, struct, sys
+at, libc = sys.argv[1], ctypes.CDLL(None)
+def mount(kind, options):
+    return libc.mount(b"test", at.encode(), kind, 0, options.encode())
+asked, asks = os.pipe()
+made = mount(b"autofs", f"fd={asks},pgrp={os.getpgrp()},minproto=5,maxproto=5,direct") == 0
+print("mounted" if made else "not here", flush=True)
+if not made: sys.exit()
+root = os.open(at, os.O_RDONLY)
+if asked not in select.select([asked, sys.stdin], [], [])[0]: sys.exit()
+token, = struct.unpack_from("I", os.read(asked, 4096), 8)
+READY, FAIL = 0x9360, 0x9361
+if len(sys.argv) == 2:
+    mount(b"tmpfs", "")
+    open(f"{at}/file", "w").write("mounted late")
+fcntl.ioctl(root, READY if len(sys.argv) == 2 else FAIL, token)
+sys.stdin.read()
+"#;
+
+/// Mounts an automount. `None` where the kernel has none.
+fn automount(at: &Path, fails: bool) -> Option<Child> {
+    let mut command = Command::new("python3");
+    command.args(["-c", AUTOMOUNTER]).arg(at).args(fails.then_some("fails")).process_group(0);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut answer = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut answer).unwrap();
+    if answer != "mounted\n" {
+        eprintln!("skipped: needs a kernel with autofs");
+        child.wait().unwrap();
+        return None;
+    }
+    Some(child)
+}
+
+#[test]
+fn what_the_node_mounts_at_the_first_access_is_mounted_and_bound() {
+    let Some(host) = Host::new() else { return };
+    for (name, fails) in [("works", false), ("fails", true)] {
+        fs::create_dir(host.path(name)).unwrap();
+        let Some(mut automounter) = automount(&host.path(name), fails) else { return };
+        let bound = host.bind_all(&[host.bind(name, ReadWrite, Private)]);
+        if fails {
+            let error = bound.unwrap_err();
+            assert!(
+                error.to_string().starts_with("cannot enter host path") && !error.is_refusal(),
+                "{error}"
+            );
+            assert!(!host.path("shared/c1").exists());
+        } else {
+            bound.unwrap();
+            assert!(!host.mounts().contains(" - autofs "), "{}", host.mounts());
+            assert_eq!(fs::read(host.seen("c1/0/file")).unwrap(), b"mounted late");
+            host.unbind_all(1);
+            umount2(&host.path(name), MntFlags::empty()).unwrap();
+        }
+        umount2(&host.path(name), MntFlags::MNT_DETACH).unwrap();
+        drop(automounter.stdin.take());
+        assert!(automounter.wait().unwrap().success());
+    }
 }
 
 #[test]
