@@ -54,8 +54,8 @@ pub struct Place {
 pub struct Caller(Arc<AtomicBool>);
 
 impl Caller {
-    /// Returns true if nobody waits for the work any more. Effects of the work before a false answer are there
-    /// for everything the caller does after it has given up.
+    /// Returns true if nobody waits for the work any more. Effects of the work before a false answer are
+    /// there for everything the caller does after it has given up.
     #[must_use]
     pub fn has_given_up(&self) -> bool {
         self.0.load(Ordering::SeqCst)

@@ -34,8 +34,8 @@ impl Deadline {
         context::with_duration(self.0)
     }
 
-    /// Runs an RPC until it ends or its deadline passes. A status is the plugin's answer, whatever its code: a
-    /// plugin whose own work was late refuses.
+    /// Runs an RPC until it ends or its deadline passes. A status is the plugin's answer, whatever its code:
+    /// a plugin whose own work was late refuses.
     pub(crate) async fn call<A>(
         self,
         rpc: impl Future<Output = ttrpc::Result<A>>,

@@ -14,6 +14,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/guest/src/error.rs the request of", "a fault of ours, which nothing outside can cause"),
     ("runtime/pod/src/backend/disks.rs cannot open", "the cause follows"),
     ("runtime/podvisor/src/show/out.rs the reader has closed", "ends a command, which prints nothing then"),
+    ("runtime/share/src/error.rs nobody waits", "its caller has given up, so nobody gets it"),
     (
         "runtime/spec/src/exit_reason.rs",
         "a reason of another runtime, which a command takes for none of ours",

@@ -50,8 +50,8 @@ impl Asking<'_> {
         self.owners.clear(self.container, field, key, self.plugin);
     }
 
-    /// Merges a plugin's entries into those of earlier plugins. Returns the keys it removes or sets. As in NRI
-    /// (`pkg/adaptation/result.go`), a removed entry has an owner only if an earlier plugin had set it.
+    /// Merges a plugin's entries into those of earlier plugins. Returns the keys it removes or sets. As in
+    /// NRI (`pkg/adaptation/result.go`), a removed entry has an owner only if an earlier plugin had set it.
     pub(super) fn list<T: Keyed>(
         &mut self,
         field: Field,
@@ -77,8 +77,8 @@ impl Asking<'_> {
         Ok(&removed | &set)
     }
 
-    /// Merges a map, like [`Asking::list`] does for a list. `seen` holds the container's own entries. As in NRI,
-    /// a removed entry has an owner only if the same answer sets it.
+    /// Merges a map, like [`Asking::list`] does for a list. `seen` holds the container's own entries. As in
+    /// NRI, a removed entry has an owner only if the same answer sets it.
     pub(super) fn map<T: Clone>(
         &mut self,
         field: Field,

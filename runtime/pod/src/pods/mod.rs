@@ -214,8 +214,8 @@ impl Pods {
     /// Lets a created container's program run.
     ///
     /// # Errors
-    /// The container was started before. Or plugins refuse, or its program cannot be started; then the container
-    /// is `Exited`.
+    /// The container was started before. Or plugins refuse, or its program cannot be started; then the
+    /// container is `Exited`.
     pub async fn start_container(&self, container_id: &str) -> Result<(), PodError> {
         let container = self.container_entry(container_id)?.view;
         let entry = self.pod_entry(&container.pod_id)?;
