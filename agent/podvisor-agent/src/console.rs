@@ -36,8 +36,8 @@ impl ConsoleSocket {
         &self.path
     }
 
-    /// Receives the master side, opens the other side, and gives it to the process's user. It keeps the group of all
-    /// terminals, because programs write to others' terminals through it.
+    /// Receives the master side, opens the other side, and gives it to the process's user. It keeps the group
+    /// of all terminals, because programs write to others' terminals through it.
     pub(crate) async fn receive(self, uid: u32) -> io::Result<Terminal> {
         let arrival = async {
             let (connection, _) = self.listener.accept().await?;

@@ -1,5 +1,5 @@
-//! Feeds a client's input to a process. A process that does not read its input must not keep a session whose
-//! client has gone, but a container that ends with its client's input still gets this end.
+//! Feeds a client's input to a process. A process that does not read must not keep the session of a gone
+//! client. A container with `stdinOnce` still gets the end of its input.
 //!
 //! ```text
 //!   feeding ──the client goes, all is taken──▶ left, with the end of input

@@ -155,7 +155,7 @@ impl Client {
             let send = |bytes, fin| writer.data(data, bytes, fin);
             let outcome = tokio::select! {
                 outcome = carry(&*forward, port, from_pod, far, send) => outcome,
-                // The client still waits for the end of the error stream, before it closes its own connection.
+                // The client waits for the end of the error stream, before it closes its own connection.
                 _ = broken_off => Ok(Ok(())),
             };
             // The only failure is a lost client.

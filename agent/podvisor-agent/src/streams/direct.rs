@@ -186,8 +186,8 @@ impl Mover {
         if held.is_empty() {
             let mut place = [0; TERMINAL_BYTES];
             let count = match rustix::io::read(source, &mut place) {
-                // The answer of a terminal with its other side closed (drivers/tty/n_tty.c). The agent holds the
-                // other side until the process's end.
+                // The answer of a terminal with its other side closed (drivers/tty/n_tty.c). The agent holds
+                // the other side until the process's end.
                 Ok(0) | Err(rustix::io::Errno::IO) => return Ok(0),
                 count => count?,
             };

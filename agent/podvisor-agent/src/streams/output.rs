@@ -91,8 +91,8 @@ impl Output {
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The answer of a terminal with its other side closed (drivers/tty/n_tty.c). The agent holds the
-                // other side until the process's end.
+                // The answer of a terminal with its other side closed (drivers/tty/n_tty.c). The agent holds
+                // the other side until the process's end.
                 Err(error) if error.raw_os_error() == Some(nix::libc::EIO) => break,
                 Err(error) => {
                     tracing::warn!(%error, "an output stream cannot be read");

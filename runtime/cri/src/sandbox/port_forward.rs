@@ -1,5 +1,6 @@
 //! PortForward: returns a URL for connections to the pod's ports. The client names a port with each
-//! connection. Only clients over WebSocket channels cannot: they get a connection to each port of the request.
+//! connection. Only clients over WebSocket channels cannot. They get a connection to each port of the
+//! request.
 
 use std::sync::Arc;
 
