@@ -27,7 +27,8 @@ pub(crate) async fn serve<S>(io: S, base64: bool, forward: Arc<dyn Forward>, dis
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (sink, stream) = websocket::accept(io, websocket::CHANNELS_MESSAGE_BYTES_MAX).await.split();
+    let (socket, _place) = websocket::accept_channels(io).await;
+    let (sink, stream) = socket.split();
     let (queue, mut writing) = websocket::start_writer(sink);
     let (mut inputs, mut connections) = (Vec::new(), JoinSet::new());
     for (port, data) in forward.ports().iter().take(FORWARD_PORTS_MAX).zip((0..).step_by(2)) {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use futures::stream::SplitSink;
 use futures::{SinkExt, StreamExt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 use tokio::task::JoinHandle;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
@@ -15,7 +15,11 @@ use crate::disconnect::BROKEN_CLOSE_TIMEOUT;
 
 /// Longest message of a client with channels, in bytes. Some clients send all that their caller writes in one
 /// message. containerd accepts as much. A longer length is refused before memory is reserved for the message.
-pub(crate) const CHANNELS_MESSAGE_BYTES_MAX: usize = 32 * 1024 * 1024;
+const CHANNELS_MESSAGE_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Sessions at once whose messages may be that long. This bounds the memory of all of them.
+const LONG_SESSIONS_MAX: usize = 32;
+/// Longest message of a client with channels beside so many others, in bytes.
+const SHORT_MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 /// Longest message of a byte stream, in bytes. Clients send 32 KiB at a time.
 const STREAM_MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
@@ -24,9 +28,34 @@ const STREAM_BYTES: usize = 64 * 1024;
 /// Longest message sent, in bytes.
 const CHUNK_BYTES: usize = 16 * 1024;
 
+static LONG_SESSIONS: Semaphore = Semaphore::const_new(LONG_SESSIONS_MAX);
+
+/// A session's place among those with long messages, if it has one. Kept as long as the session.
+#[derive(Debug)]
+pub(crate) struct Place(Option<SemaphorePermit<'static>>);
+
+impl Place {
+    fn take() -> Place {
+        Place(LONG_SESSIONS.try_acquire().ok())
+    }
+
+    fn message_bytes_max(&self) -> usize {
+        if self.0.is_some() { CHANNELS_MESSAGE_BYTES_MAX } else { SHORT_MESSAGE_BYTES_MAX }
+    }
+}
+
+/// Returns the server's side of a WebSocket with channels, after the handshake.
+pub(crate) async fn accept_channels<S>(io: S) -> (WebSocketStream<S>, Place)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let place = Place::take();
+    (accept(io, place.message_bytes_max()).await, place)
+}
+
 /// Returns the server's side of a WebSocket after the handshake. No message may be longer than
 /// `message_bytes_max`.
-pub(crate) async fn accept<S>(io: S, message_bytes_max: usize) -> WebSocketStream<S>
+async fn accept<S>(io: S, message_bytes_max: usize) -> WebSocketStream<S>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -97,4 +126,19 @@ where
         }
     });
     far
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_so_many_sessions_have_long_messages_at_once() {
+        // Other tests of this process have places, too.
+        let places: Vec<Place> = (0..LONG_SESSIONS_MAX).map(|_| Place::take()).collect();
+        let one_more = Place::take();
+        assert_eq!(one_more.message_bytes_max(), SHORT_MESSAGE_BYTES_MAX);
+        drop(places);
+        assert!((0..LONG_SESSIONS_MAX).any(|_| Place::take().message_bytes_max() > SHORT_MESSAGE_BYTES_MAX));
+    }
 }

@@ -33,7 +33,8 @@ pub(crate) async fn serve<S>(io: S, framing: Framing, session: Session, disconne
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (sink, stream) = websocket::accept(io, websocket::CHANNELS_MESSAGE_BYTES_MAX).await.split();
+    let (socket, _place) = websocket::accept_channels(io).await;
+    let (sink, stream) = socket.split();
     let (queue, writing) = websocket::start_writer(sink);
     let (input, received) = mpsc::channel(INPUT_PIECES);
     let out = WebSocketOut { queue, framing };
@@ -89,8 +90,11 @@ async fn read<S>(
         let mut events = Vec::new();
         match channel {
             STDIN if streams.stdin => {
+                let is_long = content.len() > PIECE_BYTES;
                 while !content.is_empty() {
                     let piece = content.split_to(content.len().min(PIECE_BYTES));
+                    // A piece outlives its session, and must not keep a long message.
+                    let piece = if is_long { Bytes::copy_from_slice(&piece) } else { piece };
                     if !input.put(Input::Bytes(piece)).await {
                         return;
                     }
