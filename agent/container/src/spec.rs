@@ -81,8 +81,22 @@ pub fn container(json: &[u8], parts: GuestParts<'_>) -> Result<Spec, SpecError> 
     let process = spec.process_mut().as_mut().ok_or(SpecError::Missing("process"))?;
     process.set_terminal(Some(parts.terminal));
     let user = user(process.user(), parts.user)?;
+    let owner = (user.uid(), user.gid());
     process.set_user(user);
+    if let Some(linux) = spec.linux_mut() {
+        own_devices(linux, owner);
+    }
     Ok(spec)
+}
+
+/// Gives nodes without an owner to the process's user, as CDI does.
+fn own_devices(linux: &mut Linux, (uid, gid): (u32, u32)) {
+    let Some(mut devices) = linux.devices().clone() else { return };
+    for device in &mut devices {
+        device.set_uid(device.uid().or(Some(uid)));
+        device.set_gid(device.gid().or(Some(gid)));
+    }
+    linux.set_devices(Some(devices));
 }
 
 fn join(linux: &mut Linux, typ: LinuxNamespaceType, path: &Path) -> Result<(), SpecError> {
@@ -267,6 +281,18 @@ mod tests {
         assert_eq!(process.user().additional_gids().as_deref(), Some(&[33, 4, 2000][..]));
         let linux = spec.linux().as_ref().unwrap();
         assert_eq!(linux.cgroups_path().as_deref(), Some(Path::new("/pod/c1")));
+    }
+
+    #[test]
+    fn a_node_without_an_owner_belongs_to_the_process() {
+        let mut json = spec_json();
+        json["linux"]["devices"] = json!([
+            { "path": "/dev/fuse", "type": "c", "major": 10, "minor": 229 },
+            { "path": "/dev/net/tun", "type": "c", "major": 10, "minor": 200, "uid": 0, "gid": 7 },
+        ]);
+        let made = build(&json).unwrap().linux().clone().unwrap().devices().clone().unwrap();
+        let owners: Vec<_> = made.iter().map(|one| (one.uid(), one.gid())).collect();
+        assert_eq!(owners, [(Some(33), Some(33)), (Some(0), Some(7))]);
     }
 
     #[test]

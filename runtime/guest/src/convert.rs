@@ -55,8 +55,10 @@ pub(crate) fn create_container(
                 slot: u32::from(*slot),
                 path: device.path.clone(),
                 permissions: device.permissions.clone(),
-                uid: device.uid,
-                gid: device.gid,
+                uid: device.uid.unwrap_or_default(),
+                gid: device.gid.unwrap_or_default(),
+                process_uid: device.uid.is_none(),
+                process_gid: device.gid.is_none(),
                 mode: device.mode,
                 ..BlockDevice::default()
             })

@@ -166,10 +166,12 @@ pub struct Device {
     pub container_path: String,
     /// Of `rwm`.
     pub permissions: String,
-    /// Owner of the node, by the container's numbering of users.
-    pub uid: u32,
-    /// Group of the node, by the container's numbering of groups.
-    pub gid: u32,
+    /// Owner of the node, by the container's numbering of users. `None`: the process's user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    /// Group of the node, by the container's numbering of groups. `None`: the process's group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
     /// Mode of the node. `None`: 0666 for a device of the guest, 0660 for a disk.
     pub mode: Option<u32>,
 }

@@ -57,9 +57,10 @@ impl Device {
         GuestDevice::ALL.into_iter().find(|device| device.path == self.host_path)
     }
 
-    /// Returns true if the node of a guest's device has the kernel's default owner and mode.
+    /// Returns true if no owner and mode other than the kernel's are asked for the node of a guest's device.
     pub(crate) fn is_as_made(&self) -> bool {
         let mode = self.mode.unwrap_or(GuestDevice::MODE);
-        (self.uid, self.gid, mode) == (0, 0, GuestDevice::MODE)
+        let owner = (self.uid.unwrap_or_default(), self.gid.unwrap_or_default());
+        (owner, mode) == ((0, 0), GuestDevice::MODE)
     }
 }

@@ -60,7 +60,9 @@ fn device(device: v1::Device) -> Device {
         host_path: device.host_path,
         container_path: device.container_path,
         permissions: device.permissions,
-        ..Device::default()
+        uid: Some(0),
+        gid: Some(0),
+        mode: None,
     }
 }
 

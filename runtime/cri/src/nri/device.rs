@@ -48,8 +48,9 @@ fn node(device: LinuxDevice) -> Result<DeviceNode, Failure> {
         numbers: (kind != NodeKind::Pipe).then_some((major, minor)),
         file_mode: file_mode.as_ref().map(|mode| mode.value),
         permissions: "rwm".to_owned(),
-        uid: uid.as_ref().map(|uid| uid.value),
-        gid: gid.as_ref().map(|gid| gid.value),
+        // In NRI a node without an owner belongs to root. In CDI it belongs to the process.
+        uid: Some(uid.as_ref().map_or(0, |uid| uid.value)),
+        gid: Some(gid.as_ref().map_or(0, |gid| gid.value)),
         found: Found::Unseen,
     })
 }

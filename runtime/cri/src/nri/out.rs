@@ -145,15 +145,15 @@ fn mounts(spec: &ContainerSpec) -> Vec<Mount> {
 /// Numbers are those of the guest's own devices. A disk gets its number in the guest.
 fn device(device: &Device) -> LinuxDevice {
     let own = device.guest_device();
-    let number = |value: u32| Some(OptionalUInt32 { value, ..Default::default() }).into();
+    let number = |value: u32| OptionalUInt32 { value, ..Default::default() };
     LinuxDevice {
         path: device.container_path.clone(),
         type_: if own.is_some() { "c" } else { "b" }.to_owned(),
         major: own.map_or(0, |own| own.major),
         minor: own.map_or(0, |own| own.minor),
         file_mode: device.mode.map(|value| OptionalFileMode { value, ..Default::default() }).into(),
-        uid: number(device.uid),
-        gid: number(device.gid),
+        uid: device.uid.map(number).into(),
+        gid: device.gid.map(number).into(),
         ..Default::default()
     }
 }

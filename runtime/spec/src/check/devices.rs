@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn a_device_of_the_guests_own_has_its_node_where_one_can_be_made() {
         let at = |path: &str| device("/dev/fuse", path);
-        let mine = || Device { uid: 7, mode: Some(0o600), ..at("/dev/fuse") };
+        let mine = || Device { uid: Some(7), mode: Some(0o600), ..at("/dev/fuse") };
         let mapping = vec![crate::IdMapping { container_id: 0, host_id: 1000, length: 9 }];
         let namespaces = crate::Namespaces { uids: mapping.clone(), gids: mapping, ..Default::default() };
         let (plain, mapped) = (PodSpec::default(), PodSpec { namespaces, ..PodSpec::default() });

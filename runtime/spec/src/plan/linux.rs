@@ -127,10 +127,12 @@ fn devices(container: &ContainerSpec) -> Option<Vec<LinuxDevice>> {
     let nodes: Vec<_> = nodes
         .map(|(device, of_guest)| {
             let node = LinuxDeviceBuilder::default().path(&device.container_path).typ(LinuxDeviceType::C);
-            let node = node.major(of_guest.major).minor(of_guest.minor).uid(device.uid).gid(device.gid);
-            node.file_mode(device.mode.unwrap_or(GuestDevice::MODE))
-                .build()
-                .expect("all needed fields are set")
+            let node = node.major(of_guest.major).minor(of_guest.minor);
+            let node = node.file_mode(device.mode.unwrap_or(GuestDevice::MODE));
+            let mut node = node.build().expect("all needed fields are set");
+            // The agent gives a node without an owner to the process's user.
+            node.set_uid(device.uid).set_gid(device.gid);
+            node
         })
         .collect();
     (!nodes.is_empty()).then_some(nodes)

@@ -88,10 +88,10 @@ pub struct BlockDevicePlan {
     pub path: String,
     /// Permissions, some of `rwm`.
     pub permissions: String,
-    /// Owner of the node, by the container's numbering of users.
-    pub uid: u32,
-    /// Group of the node, by the container's numbering of groups.
-    pub gid: u32,
+    /// Owner of the node, by the container's numbering of users. `None`: the process's user.
+    pub uid: Option<u32>,
+    /// Group of the node, by the container's numbering of groups. `None`: the process's group.
+    pub gid: Option<u32>,
     /// Mode of the node. 0660 unless requested otherwise.
     pub mode: u32,
 }

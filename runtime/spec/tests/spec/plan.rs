@@ -411,25 +411,27 @@ fn a_device_that_the_guest_has_is_a_node_and_a_rule_and_no_disk() {
 }
 
 #[test]
-fn nodes_of_devices_have_the_owner_and_mode_that_is_asked_for_or_the_kernels() {
+fn nodes_of_devices_have_the_owner_and_mode_that_is_asked_for() {
     let device = |host_path: &str| Device {
         host_path: host_path.into(),
         container_path: host_path.into(),
         permissions: "rw".into(),
         ..Device::default()
     };
-    let owned = |host_path: &str| Device { uid: 7, gid: 8, mode: Some(0o640), ..device(host_path) };
+    let owned =
+        |host_path: &str| Device { uid: Some(7), gid: Some(8), mode: Some(0o640), ..device(host_path) };
     let made = |devices: Vec<Device>| {
         let plan = plan(&ContainerSpec { devices, ..container() }, &image());
         let nodes = plan.oci.linux().as_ref().unwrap().devices().clone().unwrap_or_default();
         let nodes = nodes.iter().map(|node| (node.uid(), node.gid(), node.file_mode())).collect::<Vec<_>>();
         (nodes, plan.block_devices.iter().map(|disk| (disk.uid, disk.gid, disk.mode)).collect::<Vec<_>>())
     };
-    let fuse = |uid, gid, mode| (Some(uid), Some(gid), Some(mode));
+    // The agent has the process's user.
     let plain = made(vec![device("/dev/fuse"), device("/dev/sda")]);
-    assert_eq!(plain, (vec![fuse(0, 0, 0o666)], vec![(0, 0, 0o660)]));
+    assert_eq!(plain, (vec![(None, None, Some(0o666))], vec![(None, None, 0o660)]));
     let asked = made(vec![owned("/dev/fuse"), owned("/dev/null"), owned("/dev/sda")]);
-    assert_eq!(asked, (vec![fuse(7, 8, 0o640); 2], vec![(7, 8, 0o640)]));
+    let (uid, gid) = (Some(7), Some(8));
+    assert_eq!(asked, (vec![(uid, gid, Some(0o640)); 2], vec![(uid, gid, 0o640)]));
 }
 
 #[test]

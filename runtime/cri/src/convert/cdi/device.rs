@@ -45,8 +45,8 @@ fn device(node: &DeviceNode) -> Result<Device, String> {
         host_path: host_path.clone(),
         container_path: path.clone(),
         permissions: node.permissions.clone(),
-        uid: node.uid.unwrap_or_default(),
-        gid: node.gid.unwrap_or_default(),
+        uid: node.uid,
+        gid: node.gid,
         mode,
     };
     match device.guest_device() {
@@ -111,6 +111,7 @@ mod tests {
             ("/dev/net/tun", "/dev/net/tun")
         );
         assert_eq!((device.permissions.as_str(), device.mode), ("rw", Some(0o666)));
+        assert_eq!((device.uid, device.gid), (None, None), "those of the container's process");
         let elsewhere = nodes(r#"{"path":"/dev/f","hostPath":"/dev/fuse","type":"u"}"#);
         let device = &super::super::tests::spec(&elsewhere).devices[0];
         assert_eq!((device.host_path.as_str(), device.permissions.as_str()), ("/dev/fuse", "rwm"));
@@ -178,7 +179,7 @@ mod tests {
         }
         // The later one replaces the first.
         assert_eq!(spec.devices.len(), 1);
-        assert_eq!((spec.devices[0].host_path.as_str(), spec.devices[0].gid), ("/dev/disk/by-id/a", 6));
+        assert_eq!((spec.devices[0].host_path.as_str(), spec.devices[0].gid), ("/dev/disk/by-id/a", Some(6)));
         let error = add(&mut spec, &origin, &node(Some((7, 4)))).unwrap_err().to_string();
         assert_eq!(
             error,
