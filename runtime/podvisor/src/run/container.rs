@@ -46,6 +46,8 @@ struct Run<'a> {
     /// Whether the daemon serves only this run. Then nothing else can use the pod afterwards.
     private: bool,
     signals: Signals,
+    /// Whether the pod has its container. Without it, nothing is worth keeping.
+    has_container: bool,
 }
 
 /// Runs the container and returns its exit code.
@@ -62,7 +64,8 @@ pub(super) async fn run(
     let Some(image) = image(daemon, args).await? else { return Ok(exit::INTERRUPTED.into()) };
     let logs = logs::make(config, &name).context("making a directory for the log")?;
     let signals = Signals::listen().context("listening to signals")?;
-    let mut run = Run { client: daemon.client.clone(), args, logs: logs.path().to_owned(), private, signals };
+    let (client, has_container) = (daemon.client.clone(), false);
+    let mut run = Run { client, args, logs: logs.path().to_owned(), private, signals, has_container };
     let container = request::container(args, image)?;
     let pod_config = request::pod(args, &name, &run.logs)?;
     let request = v1::RunPodSandboxRequest {
@@ -150,6 +153,7 @@ impl Run<'_> {
             Ok(answer) => answer.into_inner().container_id,
             Err(status) => return cannot_start(status),
         };
+        self.has_container = true;
         if let Some(signal) = self.signals.latest() {
             return Ok(Ended::Signalled(signal));
         }
@@ -262,12 +266,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Stops the pod. Removes it with `--rm`, and always with a private daemon. Returns true if it is
-    /// removed.
+    /// Stops the pod. Removes it with `--rm` or without a container, and always with a private daemon. Returns
+    /// true if it is removed.
     async fn clean_up(&mut self, pod_sandbox_id: String) -> anyhow::Result<bool> {
         let stop = v1::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() };
         self.client.runtime.stop_pod_sandbox(stop).await.map_err(refused).context("stopping the pod")?;
-        if !self.args.rm && !self.private {
+        if self.has_container && !self.args.rm && !self.private {
             return Ok(false);
         }
         let remove = v1::RemovePodSandboxRequest { pod_sandbox_id };
