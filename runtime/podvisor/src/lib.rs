@@ -106,7 +106,7 @@ enum Command {
     Attach(attach::Args),
     /// Print a container's output.
     Logs(logs::Args),
-    /// Copy files between this machine and a running container.
+    /// Copy files between this host and a running container.
     Cp(cp::Args),
     /// Print the console of a pod's guest, also after the pod's end.
     Console(console::Args),

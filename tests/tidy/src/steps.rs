@@ -43,6 +43,7 @@ const STEPS: &[&str] = &[
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/fail-points/", "the points themselves"),
     ("runtime/podvisor/src/run/", "a command of its own, which is no daemon"),
+    ("runtime/podvisor/src/cp/", "a command of its own, which is no daemon"),
     ("runtime/podvisor/src/check/", "a command of its own, which is no daemon"),
     ("runtime/podvisor/src/man.rs", "a command of its own, which is no daemon"),
     ("runtime/pod/src/doctor/", "of a command of its own, which is no daemon"),

@@ -1,4 +1,4 @@
-//! `podvisor cp`: copies files between this machine and a container, as `docker cp` does. `tar` in the
+//! `podvisor cp`: copies files between this host and a container, as `docker cp` does. `tar` in the
 //! container carries them, as with `kubectl cp`.
 //!
 //! ```text
@@ -37,8 +37,8 @@ use crate::show::out::ReaderGone;
 pub(crate) struct Args {
     #[command(flatten)]
     trust: Trust,
-    /// A path, or CONTAINER:PATH, or - for a tar archive from standard input. A directory that ends in /. means
-    /// its contents.
+    /// A path, or CONTAINER:PATH, or - for a tar archive from standard input. A directory that ends in /.
+    /// means its contents.
     #[arg(value_name = "SOURCE", allow_hyphen_values = true)]
     source: String,
     /// A path, or CONTAINER:PATH, or - for a tar archive to standard output.
@@ -51,7 +51,7 @@ pub(crate) async fn cp(config: &Config, args: Args) -> anyhow::Result<ExitCode> 
     let (source, destination) = (Place::of(&args.source), Place::of(&args.destination));
     let name = match (&source, &destination) {
         (Place::Container(..), Place::Container(..)) => {
-            bail!("cp copies between a container and this machine, not between two containers")
+            bail!("cp copies between a container and this host, not between two containers")
         }
         (Place::Container(name, _), _) | (_, Place::Container(name, _)) => name,
         _ => {
@@ -140,7 +140,7 @@ async fn copy_in(
     }
 }
 
-/// What a path of this machine leads to. A link to nothing is something.
+/// What a path of this host leads to. A link to nothing is something.
 fn found(path: &Path) -> Found {
     match fs::metadata(path).or_else(|_| fs::symlink_metadata(path)) {
         Ok(metadata) if metadata.is_dir() => Found::Directory,

@@ -1,5 +1,5 @@
-//! Packs files of this machine into a tar archive for a container. Links are packed as links. The owner is
-//! root, as in Docker: users of this machine mean nothing in the container.
+//! Packs files of this host into a tar archive for a container. Links are packed as links. The owner is
+//! root, as in Docker: users of this host mean nothing in the container.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

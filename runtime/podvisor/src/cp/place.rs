@@ -1,11 +1,11 @@
-//! The two arguments of `podvisor cp`: a path of this machine, a path in a container, or a stream. Pure.
+//! The two arguments of `podvisor cp`: a path of this host, a path in a container, or a stream. Pure.
 
 use std::path::PathBuf;
 
 /// One side of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// A path of this machine.
+    /// A path of this host.
     Local(PathBuf),
     /// Standard input or output, as a tar archive.
     Stream,

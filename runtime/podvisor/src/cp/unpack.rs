@@ -1,4 +1,4 @@
-//! Unpacks a container's archive below a directory of this machine. The archive may be hostile: nothing is
+//! Unpacks a container's archive below a directory of this host. The archive may be hostile: nothing is
 //! written under another name than the one asked for, and never through a link. Special permissions, owners
 //! and devices are not taken over.
 

@@ -266,8 +266,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Stops the pod. Removes it with `--rm` or without a container, and always with a private daemon. Returns
-    /// true if it is removed.
+    /// Stops the pod. Removes it with `--rm` or without a container, and always with a private daemon.
+    /// Returns true if it is removed.
     async fn clean_up(&mut self, pod_sandbox_id: String) -> anyhow::Result<bool> {
         let stop = v1::StopPodSandboxRequest { pod_sandbox_id: pod_sandbox_id.clone() };
         self.client.runtime.stop_pod_sandbox(stop).await.map_err(refused).context("stopping the pod")?;

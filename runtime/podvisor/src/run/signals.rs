@@ -1,5 +1,5 @@
-//! Signals that end a run. A call to the daemon is never given up for one: the daemon would go on, and leave a
-//! pod that nobody removes. The run ends behind the call.
+//! Signals that end a run. A call to the daemon is never given up for one: the daemon would go on, and leave
+//! a pod that nobody removes. The run ends behind the call.
 
 use std::io;
 

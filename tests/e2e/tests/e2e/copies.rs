@@ -1,4 +1,4 @@
-//! `podvisor cp` between this machine and a container, also with a container that lies.
+//! `podvisor cp` between this host and a container, also with a container that lies.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
