@@ -36,7 +36,8 @@ impl StateLock {
     /// Another process has the lock, or the lock's file cannot be created.
     pub(crate) fn take(directory: &Path) -> Result<StateLock, StateLockError> {
         let disk = |source| StateLockError::Disk { directory: directory.to_owned(), source };
-        make(directory).map_err(disk)?;
+        pass(Point::ServeLock).and_then(|()| fs::create_dir_all(directory)).map_err(disk)?;
+        close(directory).map_err(disk)?;
         let path = directory.join(FILE);
         let mut file =
             File::options().read(true).write(true).create(true).truncate(false).open(&path).map_err(disk)?;
@@ -65,11 +66,9 @@ impl StateLock {
     }
 }
 
-/// Makes the directory for its owner alone: it has the variables of all containers, and the files of all
+/// Closes the directory to all but its owner: it has the variables of all containers, and the files of all
 /// images. An earlier version left it open.
-fn make(directory: &Path) -> std::io::Result<()> {
-    pass(Point::ServeLock)?;
-    fs::create_dir_all(directory)?;
+fn close(directory: &Path) -> std::io::Result<()> {
     fs::set_permissions(directory, fs::Permissions::from_mode(MODE))
 }
 
