@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use proto_cri::v1;
+use tests_e2e::loop_device::LoopDevice;
 use tests_e2e::{Host, spec};
 use tokio::process::Command;
 use tonic::Code;
@@ -75,6 +76,33 @@ async fn a_container_has_what_the_files_say_of_its_cdi_devices() {
     let options = |path: &str| seen.lines().find(|line| line.contains(path)).unwrap().to_owned();
     assert!(options(" /opt/lib ").contains("nosuid"), "{seen}");
     assert!(options(" /opt/run ").contains("tmpfs") && options(" /opt/run ").contains("size=64k"), "{seen}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_program_without_root_opens_cdi_devices_without_an_owner() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let disk = LoopDevice::make(host.dir().join("disk.img"), 1 << 20).unwrap();
+    fs::write(disk.device(), "of the node").unwrap();
+    // The mode of the second is that of stat(2), with the kind of file.
+    let json = format!(
+        r#"{{"cdiVersion":"0.6.0","kind":"owned.example.com/d","devices":[{{"name":"d","containerEdits":{{
+            "deviceNodes":[{{"path":"/dev/xvda","hostPath":"{}"}},
+            {{"path":"/dev/net/tun","type":"c","major":10,"minor":200,"fileMode":{}}}]}}}}]}}"#,
+        disk.device().display(),
+        0o20_600,
+    );
+    let _file = File::write("/etc/cdi", "podvisor-owned.json", &json);
+    let pod = client.run_pod(&spec::pod("owned", host.dir())).await.unwrap();
+    let config = spec::with_user(asks("app", &image, &["owned.example.com/d=d"]), 1234, 4321);
+    let container = client.run(&pod, config).await.unwrap();
+    let look =
+        "id -u; stat -c %a:%u:%g /dev/xvda /dev/net/tun; head -c 11 /dev/xvda; exec 3<>/dev/net/tun && echo";
+    let seen = client.sh(&container, look).await.unwrap();
+    assert_eq!(seen, "1234\n660:1234:4321\n600:1234:4321\nof the node\n");
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
