@@ -71,7 +71,7 @@ pub(crate) async fn answer_all(socket: Arc<AsyncFd<OwnedFd>>) -> io::Result<()> 
                     drop(socket);
                     if let Ok((container, server)) = connected {
                         // Either end may break off. The other notices by itself.
-                        let _ = carry::both_ways(container, server).await;
+                        let _ = runtime_ways::carry_for(container, server).await;
                     }
                 });
             }

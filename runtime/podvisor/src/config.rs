@@ -36,6 +36,7 @@ mod traces;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use anyhow::Context;
 use runtime_cri::UpstreamConfig;
 use runtime_net::{CniConfig, SettingsPolicy};
 use runtime_nri::NriConfig;
@@ -352,8 +353,19 @@ impl Config {
         }
     }
 
+    /// The handler for a request of a command for a VM. Empty if the daemon's default is one.
+    ///
+    /// # Errors
+    /// Requests without a handler go to another runtime, and no handler of VMs is marked.
+    pub(crate) fn handler_of_vms(&self) -> anyhow::Result<String> {
+        if !self.sends_unnamed_pods_away() {
+            return Ok(String::new());
+        }
+        self.first_handler().context("no handler of VMs is the default one; name one with --handler")
+    }
+
     /// Whether a request without a handler goes to the runtime behind Podvisor.
-    pub(crate) fn sends_unnamed_pods_away(&self) -> bool {
+    fn sends_unnamed_pods_away(&self) -> bool {
         self.upstream.socket.is_some() && self.upstream.unnamed_pods == UnnamedPods::All
     }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use proto_cri::v1;
 
-use crate::client;
+use crate::client::{self, Client};
 use crate::complete;
 use crate::config::Config;
 use crate::daemon::Daemon;
@@ -35,7 +35,6 @@ pub(crate) struct Args {
 pub(crate) async fn exec(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let daemon = Daemon::dial(config).await?;
     let container_id = resolve::container(&daemon, &args.container).await?;
-    let mut client = daemon.client;
     let wanted = Wanted {
         stdin: args.interactive,
         stdout: true,
@@ -44,14 +43,22 @@ pub(crate) async fn exec(config: &Config, args: Args) -> anyhow::Result<ExitCode
         // A command ends with its client, so it cannot be attached to again.
         detachable: false,
     };
-    let request = v1::ExecRequest {
-        container_id,
-        cmd: args.command,
-        tty: wanted.tty,
-        stdin: wanted.stdin,
-        stdout: wanted.stdout,
-        stderr: wanted.stderr,
-    };
-    let answer = client.runtime.exec(request).await.map_err(client::refused).context("exec")?;
-    Ok(session::carry(&answer.into_inner().url, wanted, &args.trust).await?.code().into())
+    let url = url(&daemon.client, &container_id, args.command, wanted).await?;
+    Ok(session::carry(&url, wanted, &args.trust).await?.code().into())
+}
+
+/// Returns the URL at which the command's streams are served. The command starts with its client.
+///
+/// # Errors
+/// The daemon's refusal.
+pub(crate) async fn url(
+    client: &Client,
+    container_id: &str,
+    cmd: Vec<String>,
+    wanted: Wanted,
+) -> anyhow::Result<String> {
+    let Wanted { stdin, stdout, stderr, tty, .. } = wanted;
+    let request = v1::ExecRequest { container_id: container_id.to_owned(), cmd, tty, stdin, stdout, stderr };
+    let answer = client.runtime.clone().exec(request).await.map_err(client::refused).context("exec")?;
+    Ok(answer.into_inner().url)
 }

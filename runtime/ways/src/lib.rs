@@ -4,10 +4,14 @@
 #![forbid(unsafe_code)]
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::time::timeout;
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
 
 /// Bytes moved at a time.
 const CHUNK_BYTES: usize = 8 * 1024;
@@ -15,11 +19,68 @@ const CHUNK_BYTES: usize = 8 * 1024;
 /// How long one way may go on after a failure of the other, as with containerd's port-forward.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Copies bytes to their end, and passes the end on. A failure is an end, too, after all bytes before it.
+/// Interval of checks whether a program is gone after its half-close. A gone program takes no answer.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Carries bytes both ways, each to its own end.
 ///
 /// # Errors
-/// The first failure of either side.
-pub async fn copy<R, W>(from: &mut R, to: &mut W) -> io::Result<()>
+/// The first failure of a way. The other one has ended, too, or had some time for it.
+pub async fn carry<A, B>(one: A, other: B) -> io::Result<()>
+where
+    A: AsyncRead + AsyncWrite,
+    B: AsyncRead + AsyncWrite,
+{
+    let (mut from_one, mut to_one) = tokio::io::split(one);
+    let (mut from_other, mut to_other) = tokio::io::split(other);
+    both(copy(&mut from_one, &mut to_other), copy(&mut from_other, &mut to_one)).await
+}
+
+/// Carries a program's connection both ways, each to its own end. After the program's half-close, the way
+/// back lasts only as long as the program keeps its end open. Otherwise a server with an endless answer would
+/// hold a place for no reader.
+///
+/// # Errors
+/// As [`carry`].
+pub async fn carry_for<S>(program: UnixStream, server: S) -> io::Result<()>
+where
+    S: AsyncRead + AsyncWrite,
+{
+    let look = program.as_fd().try_clone_to_owned()?;
+    let (mut from_program, mut to_program) = program.into_split();
+    let (mut from_server, mut to_server) = tokio::io::split(server);
+    let (said, last_word) = oneshot::channel();
+    // Neither takes its halves: they live until both ways have ended.
+    let question = async {
+        copy(&mut from_program, &mut to_server).await?;
+        let _ = said.send(());
+        Ok(())
+    };
+    let answer = async {
+        tokio::select! {
+            answered = copy(&mut from_server, &mut to_program) => answered,
+            Ok(()) = async { last_word.await.map_err(drop)?; gone(look.as_fd()).await } => Ok(()),
+        }
+    };
+    both(question, answer).await
+}
+
+/// Returns once the program's end is fully closed.
+async fn gone(program: BorrowedFd<'_>) -> Result<(), ()> {
+    loop {
+        let mut look = [PollFd::new(&program, PollFlags::empty())];
+        // Hang-ups are always reported, and the poll does not wait.
+        if poll(&mut look, Some(&Timespec::default())).is_err()
+            || look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        {
+            return Ok(());
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Copies bytes to their end, and passes the end on. A failure is an end, too, after all bytes before it.
+async fn copy<R, W>(from: &mut R, to: &mut W) -> io::Result<()>
 where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
@@ -45,10 +106,7 @@ where
 
 /// Waits for the ends of both ways. A server may answer and close without reading the question, so a failure
 /// of one way leaves the other some time.
-///
-/// # Errors
-/// The first way's failure, or that of the other one after it.
-pub async fn both<A, B>(one: A, other: B) -> io::Result<()>
+async fn both<A, B>(one: A, other: B) -> io::Result<()>
 where
     A: Future<Output = io::Result<()>>,
     B: Future<Output = io::Result<()>>,
@@ -125,5 +183,70 @@ mod tests {
         client.read_to_string(&mut answer).await.unwrap();
         assert_eq!(answer, "answer");
         copying.await.unwrap().unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn each_side_s_half_close_is_passed_on() {
+        let ((mut program, container), (ours, mut server)) =
+            (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        let carrying = tokio::spawn(carry_for(container, ours));
+        let question = vec![b'q'; 1 << 20];
+        let asking = async {
+            program.write_all(&question).await.unwrap();
+            program.shutdown().await.unwrap();
+        };
+        let mut heard = Vec::new();
+        let ((), length) = tokio::join!(asking, async { server.read_to_end(&mut heard).await.unwrap() });
+        assert_eq!(length, question.len());
+        server.write_all(b"answer").await.unwrap();
+        drop(server);
+        let mut answer = String::new();
+        program.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "answer");
+        carrying.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_a_server_that_takes_no_question_is_carried() {
+        let ((mut program, container), (ours, server)) =
+            (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        // Its server takes no question, and answers a little later.
+        let server = server.into_std().unwrap();
+        server.shutdown(std::net::Shutdown::Read).unwrap();
+        let mut server = UnixStream::from_std(server).unwrap();
+        program.write_all(b"question").await.unwrap();
+        let carrying = tokio::spawn(carry_for(container, ours));
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+        server.write_all(b"too large").await.unwrap();
+        drop(server);
+        let mut answer = String::new();
+        program.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(answer, "too large");
+        carrying.await.unwrap().unwrap_err();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_a_silent_program_that_is_gone_is_let_go() {
+        let ((program, container), (ours, mut server)) =
+            (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        let carrying = tokio::spawn(carry_for(container, ours));
+        drop(program);
+        carrying.await.unwrap().unwrap();
+        assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_a_program_that_is_gone_is_let_go() {
+        let (mut program, ours) = UnixStream::pair().unwrap();
+        let (host, mut server) = tokio::io::duplex(64);
+        let carrying = tokio::spawn(carry_for(ours, host));
+        program.write_all(b"question").await.unwrap();
+        drop(program);
+        carrying.await.unwrap().unwrap();
+        let mut heard = String::new();
+        server.read_to_string(&mut heard).await.unwrap();
+        assert_eq!(heard, "question");
     }
 }

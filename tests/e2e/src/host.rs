@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tests_registry::Registry;
+use tokio::process::Command;
 use tokio::sync::OnceCell;
 
 use crate::built::Built;
@@ -120,6 +121,14 @@ impl Host {
     /// A client of the host's daemon.
     pub fn client(&self) -> Client {
         self.daemon.client()
+    }
+
+    /// A command of the daemon's program with its configuration, in the host's directory.
+    #[must_use]
+    pub fn podvisor(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(self.daemon.binary());
+        command.arg("--config").arg(self.daemon.config()).args(arguments).current_dir(self.dir());
+        command
     }
 
     /// The host's directory, for logs and whatever a test puts there.

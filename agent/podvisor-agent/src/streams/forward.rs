@@ -9,8 +9,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use runtime_ways as ways;
-
 /// Most simultaneous connections: half of the agent's streams. Logs and commands have the other half.
 const CONNECTIONS_MAX: usize = 512;
 static ROOM: Semaphore = Semaphore::const_new(CONNECTIONS_MAX);
@@ -41,10 +39,7 @@ impl Forward {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let Forward { connection, _place } = self;
-        let (mut from_host, mut to_host) = tokio::io::split(host);
-        let (mut from_port, mut to_port) = connection.into_split();
-        let question = ways::copy(&mut from_host, &mut to_port);
-        ways::both(question, ways::copy(&mut from_port, &mut to_host)).await
+        runtime_ways::carry(host, connection).await
     }
 }
 

@@ -7,8 +7,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::Pods;
 use super::ask::detached;
-use runtime_ways as ways;
-
 use crate::container::attach::{AttachRequest, attach};
 use crate::error::{PodError, PodErrorKind};
 use crate::io::exec::Exec;
@@ -64,11 +62,7 @@ impl Pods {
     {
         let live = self.live(pod_id).await?;
         let pod = live.call("connecting to the port", live.agent.port(port)).await?;
-        let (mut from_client, mut to_client) = tokio::io::split(client);
-        let (mut from_pod, mut to_pod) = tokio::io::split(pod);
-        let question = ways::copy(&mut from_client, &mut to_pod);
-        let answer = ways::copy(&mut from_pod, &mut to_client);
-        if let Err(error) = ways::both(question, answer).await {
+        if let Err(error) = runtime_ways::carry(client, pod).await {
             tracing::debug!(pod_id, port, %error, "a forwarded connection broke off");
         }
         Ok(())

@@ -51,12 +51,7 @@ pub(crate) async fn bench(config: &Config, args: Args) -> anyhow::Result<ExitCod
     };
     let handlers = match args.handler {
         named if !named.is_empty() => named,
-        _ if !config.sends_unnamed_pods_away() => vec![String::new()],
-        _ => vec![
-            config
-                .first_handler()
-                .context("no handler of VMs is the default one; name one with --handler")?,
-        ],
+        _ => vec![config.handler_of_vms()?],
     };
     let mut bench = Bench::new(&daemon, image, args.image);
     let mut interrupt = signal(SignalKind::interrupt()).context("listening to signals")?;

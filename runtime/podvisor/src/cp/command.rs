@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::{Context, bail};
-use proto_cri::v1;
+use anyhow::bail;
 
-use crate::client::{self, Client};
+use crate::client::Client;
+use crate::exec;
 use crate::session::{self, Ended, Ends, Trust, Wanted};
 use crate::show::escape;
 
@@ -81,19 +81,11 @@ impl Container<'_> {
     ) -> anyhow::Result<Outcome> {
         let wanted =
             Wanted { stdin: from.is_some(), stdout: true, stderr: true, tty: false, detachable: false };
-        let request = v1::ExecRequest {
-            container_id: self.id.clone(),
-            cmd: command.iter().map(|&part| part.to_owned()).collect(),
-            tty: false,
-            stdin: wanted.stdin,
-            stdout: true,
-            stderr: true,
-        };
-        let mut client = self.client.clone();
-        let answer = client.runtime.exec(request).await.map_err(client::refused).context("exec")?;
+        let command = command.iter().map(|&part| part.to_owned()).collect();
+        let url = exec::url(&self.client, &self.id, command, wanted).await?;
         let errors = Errors::default();
         let ends = Ends { stdin: from, stdout: to, stderr: Box::new(errors.clone()) };
-        let ended = session::carry_between(&answer.into_inner().url, wanted, self.trust, ends).await?;
+        let ended = session::carry_between(&url, wanted, self.trust, ends).await?;
         Ok(Outcome { ended, errors: errors.text() })
     }
 }

@@ -23,7 +23,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context, anyhow, bail, ensure};
 
 use self::command::Container;
-use self::place::{End, Inside, Place};
+use self::place::{End, Here, Inside, Place};
 use self::plan::Found;
 use self::unpack::Target;
 use crate::config::Config;
@@ -48,45 +48,49 @@ pub(crate) struct Args {
 
 /// Copies from the source to the destination.
 pub(crate) async fn cp(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
-    let (source, destination) = (Place::of(&args.source), Place::of(&args.destination));
-    let name = match (&source, &destination) {
+    let trust = &args.trust;
+    match (Place::of(&args.source), Place::of(&args.destination)) {
+        (Place::Container(name, source), Place::Here(destination)) => {
+            let container = container(config, &name, trust).await?;
+            match destination {
+                Here::Stream => stream_out(&container, &source).await?,
+                Here::Path(destination) => copy_out(&container, &source, &destination).await?,
+            }
+        }
+        (Place::Here(source), Place::Container(name, destination)) => {
+            let container = container(config, &name, trust).await?;
+            match source {
+                Here::Stream => {
+                    let stdin = io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
+                    container.unpack(&destination.path, stdin).await?;
+                }
+                Here::Path(source) => copy_in(&container, &source, &args.source, &destination).await?,
+            }
+        }
         (Place::Container(..), Place::Container(..)) => {
             bail!("cp copies between a container and this host, not between two containers")
         }
-        (Place::Container(name, _), _) | (_, Place::Container(name, _)) => name,
-        _ => {
+        (Place::Here(_), Place::Here(_)) => {
             bail!("neither {} nor {} names a container: write CONTAINER:PATH", args.source, args.destination)
         }
-    };
-    let daemon = Daemon::dial(config).await?;
-    let id = resolve::container(&daemon, name).await?;
-    let container = Container { client: daemon.client, id, trust: &args.trust };
-    match (source, destination) {
-        (Place::Container(_, source), Place::Stream) => {
-            ensure!(
-                !io::stdout().is_terminal(),
-                "standard output is a terminal, and no place for an archive"
-            );
-            let (directory, name) = match source.end {
-                End::Contents => (&*source.path, "."),
-                _ => source.split(),
-            };
-            container.archive(directory, name, Box::new(io::stdout())).await?;
-        }
-        (Place::Container(_, source), Place::Local(destination)) => {
-            copy_out(&container, &source, &destination).await?;
-        }
-        (Place::Local(source), Place::Container(_, destination)) => {
-            copy_in(&container, &source, &args.source, &destination).await?;
-        }
-        // All that is left: standard input, for a container.
-        (_, Place::Container(_, destination)) => {
-            let stdin = io::stdin().as_fd().try_clone_to_owned().context("standard input")?;
-            container.unpack(&destination.path, stdin).await?;
-        }
-        _ => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The running container with this name.
+async fn container<'a>(config: &Config, name: &str, trust: &'a Trust) -> anyhow::Result<Container<'a>> {
+    let daemon = Daemon::dial(config).await?;
+    let id = resolve::container(&daemon, name).await?;
+    Ok(Container { client: daemon.client, id, trust })
+}
+
+async fn stream_out(container: &Container<'_>, source: &Inside) -> anyhow::Result<()> {
+    ensure!(!io::stdout().is_terminal(), "standard output is a terminal, and no place for an archive");
+    let (directory, name) = match source.end {
+        End::Contents => (&*source.path, "."),
+        _ => source.split(),
+    };
+    container.archive(directory, name, Box::new(io::stdout())).await
 }
 
 async fn copy_out(container: &Container<'_>, source: &Inside, destination: &Path) -> anyhow::Result<()> {

@@ -5,12 +5,18 @@ use std::path::PathBuf;
 /// One side of a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// A path of this host.
-    Local(PathBuf),
+    /// On this host.
+    Here(Here),
+    /// In a container, as its user named it.
+    Container(String, Inside),
+}
+
+/// A place on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Here {
+    Path(PathBuf),
     /// Standard input or output, as a tar archive.
     Stream,
-    /// A container as its user named it, and a path in it.
-    Container(String, Inside),
 }
 
 /// A path in a container: absolute, without dots and doubled slashes.
@@ -46,13 +52,13 @@ impl Place {
     /// with a dot.
     pub(super) fn of(argument: &str) -> Place {
         if argument == "-" {
-            return Place::Stream;
+            return Place::Here(Here::Stream);
         }
         match argument.split_once(':') {
             Some((container, path)) if !container.is_empty() && !argument.starts_with(['/', '.']) => {
                 Place::Container(container.to_owned(), Inside::of(path))
             }
-            _ => Place::Local(PathBuf::from(argument)),
+            _ => Place::Here(Here::Path(PathBuf::from(argument))),
         }
     }
 }
@@ -106,9 +112,9 @@ mod tests {
             assert_eq!(place, Place::Container(container.to_owned(), inside(path, end)), "{argument}");
         }
         for path in ["/tmp/a:b", "./a:b", "file", ":x", "../x"] {
-            assert_eq!(Place::of(path), Place::Local(path.into()));
+            assert_eq!(Place::of(path), Place::Here(Here::Path(path.into())));
         }
-        assert_eq!(Place::of("-"), Place::Stream);
+        assert_eq!(Place::of("-"), Place::Here(Here::Stream));
     }
 
     #[test]

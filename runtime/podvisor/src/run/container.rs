@@ -70,7 +70,10 @@ pub(super) async fn run(
     let pod_config = request::pod(args, &name, &run.logs)?;
     let request = v1::RunPodSandboxRequest {
         config: Some(pod_config.clone()),
-        runtime_handler: handler(config, args)?,
+        runtime_handler: match &*args.handler {
+            "" => config.handler_of_vms()?,
+            named => named.to_owned(),
+        },
     };
     let starting = run.client.runtime.run_pod_sandbox(request);
     let pod = run.signals.behind(starting).await.map_err(refused)?.into_inner().pod_sandbox_id;
@@ -94,15 +97,6 @@ pub(super) async fn run(
     let ended = outcome?;
     removed?;
     Ok(ended.code().into())
-}
-
-/// The handler of the request. Without one of the arguments it is a handler of VMs, also where pods without a
-/// handler go to another runtime.
-fn handler(config: &Config, args: &Args) -> anyhow::Result<String> {
-    if !args.handler.is_empty() || !config.sends_unnamed_pods_away() {
-        return Ok(args.handler.clone());
-    }
-    config.first_handler().context("no handler of VMs is the default one; name one with --handler")
 }
 
 /// Returns the name if no pod of a run has it, not even an ended one.

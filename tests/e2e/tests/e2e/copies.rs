@@ -7,24 +7,17 @@ use std::process::{Output, Stdio};
 use tests_e2e::Host;
 use tests_registry::Layer;
 use tokio::io::AsyncWriteExt as _;
-use tokio::process::Command;
-
-fn command(host: &Host, arguments: &[&str]) -> Command {
-    let mut command = Command::new(host.daemon.binary());
-    command.arg("--config").arg(host.daemon.config()).args(arguments).current_dir(host.dir());
-    command
-}
 
 /// Standard output of a command that succeeds.
 async fn done(host: &Host, arguments: &[&str]) -> String {
-    let output = command(host, arguments).output().await.unwrap();
+    let output = host.podvisor(arguments).output().await.unwrap();
     assert!(output.status.success(), "{arguments:?}: {}", error(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// What a command that fails says.
 async fn refused(host: &Host, arguments: &[&str]) -> String {
-    let output = command(host, arguments).output().await.unwrap();
+    let output = host.podvisor(arguments).output().await.unwrap();
     assert_eq!(output.status.code(), Some(125), "{arguments:?}: {}", error(&output));
     error(&output)
 }
@@ -104,12 +97,12 @@ async fn comes_out(host: &Host) {
 /// Archives as they are, from and to a pipe.
 async fn streams(host: &Host) {
     let archive = Layer::builder().file("piped", 0o600, "piped").into_tar();
-    let mut copying = command(host, &["cp", "-", "box:/tmp"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut copying = host.podvisor(&["cp", "-", "box:/tmp"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = copying.stdin.take().unwrap();
     stdin.write_all(&archive).await.unwrap();
     drop(stdin);
     assert!(copying.wait().await.unwrap().success());
-    let output = command(host, &["cp", "box:/tmp/piped", "-"]).output().await.unwrap();
+    let output = host.podvisor(&["cp", "box:/tmp/piped", "-"]).output().await.unwrap();
     assert!(
         output.stdout.starts_with(b"./piped\0") || output.stdout.starts_with(b"piped\0"),
         "{}",

@@ -4,17 +4,10 @@ use std::path::Path;
 
 use tests_e2e::Host;
 use tests_e2e::wait::until_seen;
-use tokio::process::Command;
-
-fn command(host: &Host, arguments: &[&str]) -> Command {
-    let mut command = Command::new(host.daemon.binary());
-    command.arg("--config").arg(host.daemon.config()).args(arguments).current_dir(host.dir());
-    command
-}
 
 /// The command's exit code, its output, and what it says on standard error.
 async fn podvisor(host: &Host, arguments: &[&str]) -> (i32, String, String) {
-    let output = command(host, arguments).env("OF_THE_CALLER", "seen").output().await.unwrap();
+    let output = host.podvisor(arguments).env("OF_THE_CALLER", "seen").output().await.unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
 }
@@ -129,7 +122,7 @@ async fn a_container_in_the_background_is_known_by_its_name_until_it_is_removed(
         other => Err(other),
     })
     .await;
-    let waiting = command(&host, &["wait", "web"]).output();
+    let waiting = host.podvisor(&["wait", "web"]).output();
     let stopping = podvisor(&host, &["stop", "web"]);
     let (waited, (code, stopped, error)) = tokio::join!(waiting, stopping);
     assert!(code == 0 && stopped.starts_with("stopped ") && stopped.ends_with("/web\n"), "{stopped}{error}");
