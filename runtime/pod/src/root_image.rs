@@ -73,8 +73,7 @@ fn copy(file: &File, bytes: u64) -> io::Result<File> {
     let copy = memory_file::create(c"podvisor-root-image")?;
     copy.set_len(bytes)?;
     file_data::copy(&file_data::find(file)?, file, &copy, |_, _| {})?;
-    memory_file::finish(&copy)?;
-    memory_file::read_only(&copy)
+    memory_file::finish(&copy)
 }
 
 #[cfg(test)]

@@ -15,12 +15,16 @@ pub(crate) fn create(name: &CStr) -> io::Result<File> {
 }
 
 /// Collapses the file into large pages, if the node has them, and seals it, even against this process.
-pub(crate) fn finish(file: &File) -> io::Result<()> {
+/// Returns it opened for reading only. Seals let a writer's descriptor fill holes (fallocate(2)), and one VMM
+/// would take the node's memory with a file that others use. Before Linux 6.7, a sealed file can also only be
+/// mapped shared through such a descriptor.
+pub(crate) fn finish(file: &File) -> io::Result<File> {
     match runtime_large_pages::gather(file) {
         Ok(gathered) => tracing::debug!(?gathered, "a file in memory is gathered in large pages"),
         Err(error) => tracing::debug!(%error, "a file in memory stays in small pages"),
     }
-    seal(file)
+    seal(file)?;
+    OpenOptions::new().read(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Seals the file against changes.
@@ -31,15 +35,9 @@ fn seal(file: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the file again, only for reading. Before Linux 6.7, a sealed file can only be mapped shared through
-/// such a descriptor.
-pub(crate) fn read_only(file: &File) -> io::Result<File> {
-    OpenOptions::new().read(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::FileExt as _;
+    use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 
     use super::*;
 
@@ -47,13 +45,22 @@ mod tests {
     fn a_finished_file_is_read_and_never_written() {
         let file = create(c"test").unwrap();
         file.write_all_at(&[7; 4 << 20], 0).unwrap();
-        finish(&file).unwrap();
+        let read = finish(&file).unwrap();
         file.write_all_at(&[8], 0).unwrap_err();
         file.set_len(0).unwrap_err();
-        let read = read_only(&file).unwrap();
         read.write_all_at(&[8], 0).unwrap_err();
         let mut end = [0; 2];
         read.read_exact_at(&mut end, (4 << 20) - 2).unwrap();
         assert_eq!(end, [7; 2]);
+    }
+
+    #[test]
+    fn nobody_with_a_finished_file_fills_its_holes() {
+        let file = create(c"test").unwrap();
+        file.set_len(4 << 20).unwrap();
+        let read = finish(&file).unwrap();
+        let filled = rustix::fs::fallocate(&read, rustix::fs::FallocateFlags::empty(), 0, 4 << 20);
+        assert_eq!(filled.unwrap_err(), rustix::io::Errno::BADF);
+        assert_eq!(read.metadata().unwrap().blocks(), 0);
     }
 }

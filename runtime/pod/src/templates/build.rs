@@ -68,8 +68,7 @@ async fn save(node: &Arc<Node>, vm: &dyn Vm, shape: &TemplateShape) -> Result<Te
     let saved = vm.save(&memory, &state).await;
     saved.map_err(|error| PodError::internal("saving a template's VM").because(error))?;
     let finishing = move || {
-        memory_file::finish(&memory)?;
-        memory_file::finish(&state)?;
+        let (memory, state) = (memory_file::finish(&memory)?, memory_file::finish(&state)?);
         Ok::<_, io::Error>(Template::new(memory, state, made))
     };
     blocking_within(FILES_WITHIN, &node.pools.installation, "sealing a template's files in memory", finishing)

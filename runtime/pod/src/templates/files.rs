@@ -123,8 +123,7 @@ fn load_file(place: &Path, name: &'static str, bytes: u64, sha256: &str) -> Resu
     if copy_file(&file, &copy, bytes).map_err(unreadable(name))? != sha256 {
         return Err(TemplateFileError::Digest { file: name });
     }
-    memory_file::finish(&copy).map_err(unreadable(name))?;
-    Ok(copy)
+    memory_file::finish(&copy).map_err(unreadable(name))
 }
 
 /// Copies everything except zeros to a file with a final length of `bytes`. Returns the digest of its pages

@@ -12,8 +12,7 @@ fn template(first: &[u8]) -> Template {
     memory.write_all_at(first, 3 * 4096 + 7).unwrap();
     memory.write_all_at(b"end", BYTES - 3).unwrap();
     state.write_all_at(b"{\"format\":1}", 0).unwrap();
-    memory_file::finish(&memory).unwrap();
-    memory_file::finish(&state).unwrap();
+    let (memory, state) = (memory_file::finish(&memory).unwrap(), memory_file::finish(&state).unwrap());
     Template::new(memory, state, UNIX_EPOCH + Duration::from_secs(1_700_000_000))
 }
 
