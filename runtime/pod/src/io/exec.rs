@@ -75,29 +75,36 @@ impl Exec {
         self.live.call("opening the command's streams", opening).await
     }
 
-    /// Runs it to its end. After the timeout the command is killed, with all processes it started.
-    pub(crate) async fn run(self, timeout: Option<Duration>) -> Result<ExecOutput, PodError> {
-        let Some(timeout) = timeout.filter(|timeout| !timeout.is_zero()) else {
-            let end = self.start().await?;
-            return self.collect(&end.exec_id).await;
-        };
-        let late = |text| Err(PodError::new(PodErrorKind::DeadlineExceeded, text));
-        let bound = timeout.max(STARTED_WITHIN);
-        // The agent ends a command whose output nobody opens.
-        let Ok(started) = tokio::time::timeout(bound, self.start()).await else {
-            let seconds = bound.as_secs_f32();
-            return late(format!(
-                "the command was not started within {seconds} s: the guest does not answer"
-            ));
-        };
-        let end = started?;
-        match tokio::time::timeout(timeout, self.collect(&end.exec_id)).await {
-            Ok(outcome) => outcome,
-            Err(_) => {
-                end.kill().await;
-                late(format!("the command did not end within {} s and was killed", timeout.as_secs_f32()))
+    /// Runs it to its end. After the timeout, or once `caller_gone` is ready, the command is killed, with all
+    /// processes it started.
+    pub(crate) async fn run(
+        self,
+        timeout: Option<Duration>,
+        caller_gone: impl Future<Output = ()>,
+    ) -> Result<ExecOutput, PodError> {
+        let timeout = timeout.filter(|timeout| !timeout.is_zero());
+        let end = self.start_in_time(timeout).await?;
+        let text = tokio::select! {
+            outcome = self.collect(&end.exec_id) => return outcome,
+            late = past(timeout) => {
+                format!("the command did not end within {} s and was killed", late.as_secs_f32())
             }
-        }
+            () = caller_gone => "nobody waits for the command any more, and it was killed".to_owned(),
+        };
+        end.kill().await;
+        Err(PodError::new(PodErrorKind::DeadlineExceeded, text))
+    }
+
+    /// Starts it. If it has a timeout, the guest must answer soon. A command whose output nobody opens is
+    /// ended by the agent.
+    async fn start_in_time(&self, timeout: Option<Duration>) -> Result<ExecEnd, PodError> {
+        let Some(timeout) = timeout else { return self.start().await };
+        let bound = timeout.max(STARTED_WITHIN);
+        tokio::time::timeout(bound, self.start()).await.unwrap_or_else(|_| {
+            let seconds = bound.as_secs_f32();
+            let late = format!("the command was not started within {seconds} s: the guest does not answer");
+            Err(PodError::new(PodErrorKind::DeadlineExceeded, late))
+        })
     }
 
     async fn collect(&self, exec_id: &str) -> Result<ExecOutput, PodError> {
@@ -117,4 +124,11 @@ impl Exec {
         }
         Ok(ExecOutput { stdout: stdout.take(), stderr: stderr.take(), exit_code: end.exit_code })
     }
+}
+
+/// Waits for the timeout and returns it. Without one it waits for ever.
+async fn past(timeout: Option<Duration>) -> Duration {
+    let Some(timeout) = timeout else { return std::future::pending().await };
+    tokio::time::sleep(timeout).await;
+    timeout
 }

@@ -1,9 +1,11 @@
 //! Commands in containers, attached clients, and forwarded ports.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use runtime_spec::ExecSpec;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::oneshot;
 
 use super::Pods;
 use super::ask::detached;
@@ -17,7 +19,8 @@ impl Pods {
     /// Runs a command in a running container. Without a time-out it may run for ever.
     ///
     /// # Errors
-    /// The container does not run, the command cannot be started, or it took too long and was killed.
+    /// The container does not run, the command cannot be started, or it took too long and was killed. It is
+    /// killed as well when this call is dropped.
     pub async fn exec_sync(
         &self,
         container_id: &str,
@@ -25,8 +28,9 @@ impl Pods {
         timeout: Option<Duration>,
     ) -> Result<ExecOutput, PodError> {
         let exec = self.new_exec(container_id, ExecSpec { command, tty: false, stdin: false }).await?;
-        // Detached: when the caller goes away, the time-out still ends the command.
-        detached(exec.run(timeout)).await
+        // Detached: when the caller goes away, somebody has to end the command.
+        let (_here, gone) = oneshot::channel::<Infallible>();
+        detached(exec.run(timeout, async move { drop(gone.await) })).await
     }
 
     /// Starts a command in a running container and returns its streams. The command goes on until its end is

@@ -56,14 +56,30 @@ async fn a_guest_that_does_not_start_a_command_is_out_of_time_within_seconds() {
 }
 
 #[tokio::test]
-async fn a_command_of_a_caller_that_went_away_still_has_its_time_out() {
+async fn a_command_ends_with_the_call_that_waits_for_it() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    for (nth, timeout) in [(1, None), (2, Some(Duration::from_secs(3600)))] {
+        {
+            let running = world.pods.exec_sync(&id, command(&["sleep", "4321"]), timeout);
+            tokio::select! {
+                outcome = running => panic!("it ended: {outcome:?}"),
+                () = world.until(|world| world.script.count("agent.exec_output") == 2 * nth) => {}
+            }
+        }
+        world.until(|world| world.script.count("agent.signal 9") == nth).await;
+    }
+}
+
+#[tokio::test]
+async fn a_command_whose_caller_left_before_it_started_is_ended() {
     let world = World::new().await;
     let (_, id) = world.with_container().await;
     {
-        let late = Some(Duration::from_millis(20));
-        let running = world.pods.exec_sync(&id, command(&["sleep", "4321"]), late);
+        let running = world.pods.exec_sync(&id, command(&["sleep", "4321"]), None);
         tokio::pin!(running);
         assert!(futures::poll!(&mut running).is_pending());
+        assert_eq!(world.script.count("agent.exec_output"), 0);
     }
     world.until(|world| world.script.count("agent.signal 9") == 1).await;
 }

@@ -110,6 +110,13 @@ async fn exec_sync_gives_output_and_code_and_ends_at_its_time_out() {
     let late = client.exec(&container, &["sleep", "4321"], 1).await.unwrap_err();
     assert_eq!(late.code(), tonic::Code::DeadlineExceeded, "{late}");
     assert_eq!(client.sh(&container, "ps | grep -c '[s]leep 4321'").await.unwrap(), "0\n");
+    // Without a timeout, a command ends with its caller.
+    let mut caller = host.client();
+    let (left, cmd) = (container.clone(), ["sh", "-c", "echo begun >/tmp/begun; exec sleep 4321"]);
+    let calling = tokio::spawn(async move { caller.exec(&left, &cmd, 0).await });
+    client.prints(&container, "cat /tmp/begun 2>&1", "begun\n").await.unwrap();
+    calling.abort();
+    client.prints(&container, "ps | grep -c '[s]leep 4321'", "0\n").await.unwrap();
     client.stop(&container, 0).await.unwrap();
     let refused = client.exec(&container, &["true"], 10).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::FailedPrecondition, "{refused}");
