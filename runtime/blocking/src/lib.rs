@@ -12,12 +12,18 @@
 
 #![forbid(unsafe_code)]
 
+mod parts;
+
+use std::iter;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout_at};
+
+pub use parts::Parts;
 
 /// How long [`Pool::run`] waits for a place. After that time the disk counts as unresponsive.
 const PLACE_WITHIN: Duration = Duration::from_secs(30);
@@ -40,13 +46,15 @@ pub struct Pool {
     waits_for: &'static str,
     places_max: usize,
     places: Arc<Semaphore>,
+    /// The pool that this is a part of.
+    outer: Option<Arc<Pool>>,
 }
 
 /// A place of a pool, taken.
 #[derive(Debug)]
 pub struct Place {
     waits_for: &'static str,
-    permit: Option<OwnedSemaphorePermit>,
+    permits: Vec<OwnedSemaphorePermit>,
 }
 
 /// The caller of work on a thread.
@@ -82,7 +90,7 @@ impl Pool {
     /// A pool of at most `places_max` threads. `waits_for` names the thing that may hang, for errors.
     #[must_use]
     pub fn new(waits_for: &'static str, places_max: usize) -> Pool {
-        Pool { waits_for, places_max, places: Arc::new(Semaphore::new(places_max)) }
+        Pool { waits_for, places_max, places: Arc::new(Semaphore::new(places_max)), outer: None }
     }
 
     /// Runs `work` on a thread of the pool. Dropping the call prevents work from starting, but does not stop
@@ -94,10 +102,21 @@ impl Pool {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, PoolError> {
-        match tokio::time::timeout(PLACE_WITHIN, self.place()).await {
-            Ok(place) => place.run(work).await,
-            Err(_) => Err(PoolError::Full { waits_for: self.waits_for, places: self.places_max }),
+        let until = Instant::now() + PLACE_WITHIN;
+        let mut permits = Vec::new();
+        for pool in self.levels() {
+            let Ok(permit) = timeout_at(until, pool.places.clone().acquire_owned()).await else {
+                return Err(PoolError::Full { waits_for: pool.waits_for, places: pool.places_max });
+            };
+            // The semaphore is never closed. If it were, an extra thread is better than lost work.
+            permits.extend(permit);
         }
+        Place { waits_for: self.waits_for, permits }.run(work).await
+    }
+
+    /// This pool and the pools that it is a part of, from the inside.
+    fn levels(&self) -> impl Iterator<Item = &Pool> {
+        iter::successors(Some(self), |pool| pool.outer.as_deref())
     }
 
     /// Runs work as [`Pool::run`] does. The work can ask whether its caller still waits: a caller that drops
@@ -122,9 +141,11 @@ impl Pool {
 
     /// Waits for a place without a time limit.
     pub async fn place(&self) -> Place {
-        // The semaphore is never closed. If it were, an extra thread is better than lost work.
-        let permit = self.places.clone().acquire_owned().await.ok();
-        Place { waits_for: self.waits_for, permit }
+        let mut permits = Vec::new();
+        for pool in self.levels() {
+            permits.extend(pool.places.clone().acquire_owned().await);
+        }
+        Place { waits_for: self.waits_for, permits }
     }
 }
 
@@ -137,10 +158,10 @@ impl Place {
         self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, PoolError> {
-        let Place { waits_for, permit } = self;
+        let Place { waits_for, permits } = self;
         let work = move || {
             let answer = work();
-            drop(permit);
+            drop(permits);
             answer
         };
         tokio::task::spawn_blocking(work).await.map_err(|_| PoolError::Died(waits_for))

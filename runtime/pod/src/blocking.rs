@@ -17,8 +17,8 @@ const LOG_THREADS: usize = 128;
 /// Threads for reading `/proc` and cgroups, which are on no disk.
 const KERNEL_THREADS: usize = 32;
 
-/// Threads for files named by pods. A path on an unreachable server keeps its thread, and pods with such a
-/// path may have all of them.
+/// Threads for files named by pods. A path on an unreachable server keeps its thread. One pod may have a
+/// few of them, and many such pods all.
 const PATH_THREADS: usize = 64;
 
 /// Threads for the kubelet's volumes.

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use runtime_blocking::{Caller, Pool};
+use runtime_blocking::{Caller, Parts, Pool};
 use runtime_share::{Bind, MountNamespace, ShareError};
 
 use super::error::{BackendError, BackendErrorKind};
@@ -39,13 +39,29 @@ impl ContainerDir {
     }
 }
 
+/// Threads for the binds of one pod. The kubelet tries a container again and again, and each try on an
+/// unreachable server keeps a thread.
+const POD_THREADS: usize = 4;
+
 /// The kernel's mounts. Mounting runs beside the async threads: a path may be on a slow file system.
 #[derive(Debug)]
-pub(crate) struct HostShares(pub(crate) Pool);
+pub(crate) struct HostShares {
+    pool: Pool,
+    /// The pods' parts of it, by their shared directories.
+    parts: Parts,
+}
+
+impl HostShares {
+    pub(crate) fn new(pool: Pool) -> HostShares {
+        let parts = Parts::new(pool.clone(), "this pod's paths on the node", POD_THREADS);
+        HostShares { pool, parts }
+    }
+}
 
 #[async_trait]
 impl Shares for HostShares {
     async fn bind(&self, place: ContainerDir, binds: Vec<(usize, Bind)>) -> Result<(), BackendError> {
+        let part = self.parts.of(&place.shared.to_string_lossy());
         // A caller that gives up removes the binds, and the work may go on much later.
         let work = move |caller: Caller| -> Result<(), BackendError> {
             let viewer = place.viewer()?.ok_or_else(|| BackendError::failed("the pod's VMM has ended"))?;
@@ -53,7 +69,7 @@ impl Shares for HostShares {
             let given_up = || caller.has_given_up();
             Ok(runtime_share::bind_all(&viewer, &place.shared, &place.container, binds, given_up)?)
         };
-        self.0.run_for(work).await?
+        part.run_for(work).await?
     }
 
     async fn unbind(&self, place: ContainerDir, numbers: Vec<usize>) -> Result<(), BackendError> {
@@ -61,7 +77,8 @@ impl Shares for HostShares {
             let viewer = place.viewer()?;
             Ok(runtime_share::unbind_all(viewer.as_ref(), &place.shared, &place.container, numbers)?)
         };
-        self.0.run(work).await?
+        // Beside the pod's part: it waits for no server, and the binds of a failed try must go.
+        self.pool.run(work).await?
     }
 }
 

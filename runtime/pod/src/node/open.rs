@@ -48,7 +48,7 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
             network: Arc::new(CniNetwork(config.cni)),
             vms: Arc::new(SpawnedVms { binary: config.vmm_binary, kernel: pools.kernel.clone() }),
             images: Arc::new(StoredImages { images: config.images, disk: pools.state.clone() }),
-            shares: Arc::new(HostShares(pools.paths.clone())),
+            shares: Arc::new(HostShares::new(pools.paths.clone())),
             disks: Arc::new(KernelDisks(pools.paths.clone())),
             volumes: Arc::new(volumes(&pools, config.volume_template.into())),
             sockets: Arc::new(sockets(&pools)),
