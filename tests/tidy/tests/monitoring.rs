@@ -106,14 +106,36 @@ fn alerts_fire_when_they_should_and_not_otherwise() {
     promtool(&["test", "rules"], &root().join(TESTS));
 }
 
-#[test]
-fn prometheus_takes_the_pages_scrape_configurations() {
-    let page = text(metrics::PAGE);
+/// Blocks of YAML on the page.
+fn scrape_configurations(page: &str) -> Vec<&str> {
     let blocks: Vec<&str> =
         page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(blocks.len() > 1, "{blocks:?}");
+    blocks
+}
+
+/// A node without Podvisor would be a daemon that does not answer.
+#[test]
+fn a_clusters_jobs_ask_nodes_with_podvisor_alone() {
+    let label = "podvisor.io/runtime";
+    assert!(text("dist/kubernetes/runtimeclass.yaml").contains(&format!("{label}: \"true\"")));
+    let label = label.replace(['.', '/'], "_");
+    let keep =
+        format!("{{ source_labels: [__meta_kubernetes_node_label_{label}], regex: \"true\", action: keep }}");
+    let page = text(metrics::PAGE);
+    let jobs = scrape_configurations(&page).into_iter().flat_map(|block| block.split("job_name:").skip(1));
+    let of_nodes: Vec<&str> = jobs.filter(|job| job.contains("role: node")).collect();
+    assert_eq!(of_nodes.len(), 2);
+    for job in of_nodes {
+        assert!(job.contains(&keep), "{job}");
+    }
+}
+
+#[test]
+fn prometheus_takes_the_pages_scrape_configurations() {
+    let page = text(metrics::PAGE);
     let dir = tempfile::tempdir().unwrap();
-    for block in blocks {
+    for block in scrape_configurations(&page) {
         let file = dir.path().join("prometheus.yml");
         // Debian builds its Prometheus without Kubernetes.
         let block = block.replace("kubernetes_sd_configs: [{ role: node }]", "static_configs: []");
