@@ -216,7 +216,7 @@ impl Images {
             // Each step has its own time limit. There is none for the whole pull: a large image takes as long
             // as its registry needs.
             let result = pull.await;
-            counters::pulled(result.is_ok());
+            counters::pulled(&result);
             // Removed from the map first: a new caller then starts a new pull instead of getting an old
             // result.
             drop(entry);

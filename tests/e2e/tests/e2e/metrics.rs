@@ -58,6 +58,7 @@ async fn a_prometheus_sees_what_runs_and_what_has_ended() {
         "podvisor_restart_needed 0",
         "podvisor_image_pulls_total{outcome=\"ok\"} 1",
         "podvisor_image_pulls_total{outcome=\"error\"} 0",
+        "podvisor_image_pulls_total{outcome=\"refused\"} 0",
         "podvisor_log_dropped_bytes_total 0",
         "podvisor_streaming_sessions_total{kind=\"attach\"} 0",
         "podvisor_pods_recovered_total{outcome=\"lost\"} 0",
