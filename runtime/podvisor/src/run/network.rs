@@ -1,6 +1,7 @@
 //! The network of a private daemon on a host without a CNI configuration: one bridge, with addresses from
 //! host-local. The configuration is written into the daemon's own directory, never into the host's.
 
+use std::env;
 use std::path::{Path, PathBuf};
 
 use crate::config::Config;
@@ -21,7 +22,7 @@ pub(super) fn ensure(config: &Config, dir: &Path, leases: &Path) -> std::io::Res
     if configured {
         return Ok(None);
     }
-    write(dir, &bridge(leases)).map(Some)
+    write(dir, &bridge(leases, can_open_firewall(config))).map(Some)
 }
 
 /// Writes a configuration below `dir` with a link between each pod and the node, and nothing else. Returns
@@ -54,8 +55,17 @@ fn link(leases: &Path) -> serde_json::Value {
     })
 }
 
-fn bridge(leases: &Path) -> serde_json::Value {
-    serde_json::json!({
+/// Whether the node has the plugin that lets pods through its firewall, and the program that the plugin runs.
+fn can_open_firewall(config: &Config) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    config.cni.bin_dirs.iter().any(|dir| dir.join("firewall").exists())
+        && env::split_paths(&path).any(|dir| dir.join("iptables").exists())
+}
+
+/// Docker, firewalld and ufw drop whatever the node forwards and they do not know, frames of the bridge too.
+fn bridge(leases: &Path, opens_firewall: bool) -> serde_json::Value {
+    let firewall = opens_firewall.then(|| serde_json::json!({ "type": "firewall" }));
+    let mut network = serde_json::json!({
         "cniVersion": "1.0.0",
         "name": "podvisor",
         "plugins": [
@@ -73,7 +83,9 @@ fn bridge(leases: &Path) -> serde_json::Value {
             },
             { "type": "portmap", "capabilities": { "portMappings": true } }
         ]
-    })
+    });
+    network["plugins"].as_array_mut().expect("it is one").extend(firewall);
+    network
 }
 
 #[cfg(test)]
@@ -94,6 +106,21 @@ mod tests {
     }
 
     #[test]
+    fn a_bridges_pods_get_through_the_nodes_firewall_where_a_plugin_can_do_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let types = |opens_firewall| {
+            let network = bridge(dir.path(), opens_firewall);
+            let plugins = network["plugins"].as_array().unwrap().iter();
+            plugins.map(|plugin| plugin["type"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(types(true), ["bridge", "portmap", "firewall"]);
+        assert_eq!(types(false), ["bridge", "portmap"]);
+        let mut config = Config::default();
+        config.cni.bin_dirs = vec![dir.path().join("none")];
+        assert!(!can_open_firewall(&config));
+    }
+
+    #[test]
     fn a_link_is_written_whatever_the_node_has_and_leases_are_kept_beside_the_bridges() {
         let dir = tempfile::tempdir().unwrap();
         let leases = dir.path().join("leases");
@@ -102,6 +129,6 @@ mod tests {
         let written: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(written["plugins"][0]["type"], "ptp");
         assert_eq!(written["plugins"][0]["ipam"]["dataDir"], leases.to_str().unwrap());
-        assert_ne!(written["name"], bridge(&leases)["name"]);
+        assert_ne!(written["name"], bridge(&leases, true)["name"]);
     }
 }

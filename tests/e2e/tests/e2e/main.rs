@@ -18,6 +18,7 @@ mod doctor;
 mod events;
 mod exits;
 mod failures;
+mod firewall;
 mod free_memory;
 mod frozen;
 mod guest_volumes;
