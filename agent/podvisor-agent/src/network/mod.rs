@@ -11,6 +11,8 @@ mod nft;
 mod nft_process;
 mod route;
 mod settings;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::BorrowedFd;
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use netlink_packet_route::address::AddressHeaderFlags;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags};
 use netlink_packet_route::neighbour::NeighbourState;
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteScope};
 use proto_agent::agent::{Neighbour, Route};
@@ -12,14 +12,16 @@ use crate::network::address;
 use crate::network::error::NetworkError;
 use crate::network::netlink::{Indices, index};
 
-/// Adds one address. IPv6 addresses are usable at once, without duplicate detection, because the host has
-/// made sure of their uniqueness.
+/// Adds one address, without the kernel's own route for its prefix: the request has the connected routes, and
+/// a plugin may have removed one. IPv6 addresses are usable at once, without duplicate detection, because the
+/// host has made sure of their uniqueness.
 pub(super) async fn add_address(handle: &Handle, link: u32, text: &str) -> Result<(), NetworkError> {
     let (ip, prefix) = address::cidr(text)?;
     let mut request = handle.address().add(link, ip, prefix).replace();
-    if ip.is_ipv6() {
-        request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
-    }
+    let nodad = if ip.is_ipv6() { AddressFlags::Nodad } else { AddressFlags::empty() };
+    // The header has only the lower eight flags. The kernel prefers the attribute.
+    let flags = AddressAttribute::Flags(AddressFlags::Noprefixroute | nodad);
+    request.message_mut().attributes.push(flags);
     request.execute().await.map_err(failed("add the address", text))
 }
 
