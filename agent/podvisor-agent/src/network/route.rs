@@ -2,10 +2,16 @@
 
 use std::net::IpAddr;
 
+use futures::StreamExt;
+use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressFlags};
 use netlink_packet_route::neighbour::NeighbourState;
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteScope};
+use nix::errno::Errno;
 use proto_agent::agent::{Neighbour, Route};
+use rtnetlink::packet_core::{
+    NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload,
+};
 use rtnetlink::{Handle, RouteMessageBuilder};
 
 use crate::network::address;
@@ -25,11 +31,28 @@ pub(super) async fn add_address(handle: &Handle, link: u32, text: &str) -> Resul
     request.execute().await.map_err(failed("add the address", text))
 }
 
-/// Adds one route, or replaces the kernel's own route for an address.
+/// Adds one route after others to the same destination, which may lead to other links. A route already there
+/// is no error: in the namespace two may differ only in details that the request does not have.
 pub(super) async fn add(handle: &Handle, indices: &Indices, route: &Route) -> Result<(), NetworkError> {
     let message = message(index(indices, &route.interface)?, route)?;
-    let added = handle.route().add(message).replace().execute().await;
-    added.map_err(failed("add the route to", &route.destination))
+    match append(handle.clone(), message).await {
+        Err(rtnetlink::Error::NetlinkError(error)) if error.raw_code() == -(Errno::EEXIST as i32) => Ok(()),
+        added => added.map_err(failed("add the route to", &route.destination)),
+    }
+}
+
+/// Sends the request of `ip route append`. The crate's own one adds the first route to a destination, or
+/// replaces it.
+async fn append(mut handle: Handle, message: RouteMessage) -> Result<(), rtnetlink::Error> {
+    let mut request = NetlinkMessage::from(RouteNetlinkMessage::NewRoute(message));
+    request.header.flags = NLM_F_REQUEST | NLM_F_ACK | NLM_F_CREATE | NLM_F_APPEND;
+    let mut answers = handle.request(request)?;
+    while let Some(answer) = answers.next().await {
+        if let NetlinkPayload::Error(error) = answer.payload {
+            return Err(rtnetlink::Error::NetlinkError(error));
+        }
+    }
+    Ok(())
 }
 
 fn message(link: u32, route: &Route) -> Result<RouteMessage, NetworkError> {

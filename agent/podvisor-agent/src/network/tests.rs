@@ -78,3 +78,46 @@ fn a_connected_route_removed_by_a_plugin_does_not_come_back() {
         assert!(own.contains("fe80::/64"), "the guest's own route is missing: {own}");
     });
 }
+
+#[test]
+fn two_interfaces_in_one_subnet_keep_their_routes() {
+    let request = ConfigurePodRequest {
+        interfaces: vec![
+            interface("eth0", &["10.9.0.5/24", "fd00:9::5/64"]),
+            interface("net1", &["10.9.0.6/24", "fd00:9::6/64"]),
+        ],
+        routes: vec![
+            on_link("eth0", "10.9.0.0/24", 0),
+            on_link("net1", "10.9.0.0/24", 0),
+            on_link("eth0", "fd00:9::/64", 256),
+            on_link("net1", "fd00:9::/64", 256),
+            route("eth0", "0.0.0.0/0", "10.9.0.1", 0),
+            route("eth0", "::/0", "fd00:9::1", 1024),
+        ],
+        ..Default::default()
+    };
+    configured(&["eth0", "net1"], request, || {
+        for (family, subnet) in [("-4", "10.9.0.0/24"), ("-6", "fd00:9::/64")] {
+            let routes = ip(&format!("{family} route show {subnet}"));
+            let links: Vec<_> = routes.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+            assert_eq!(links, ["eth0", "net1"], "{routes}");
+            let default = ip(&format!("{family} route show default"));
+            assert!(default.contains("dev eth0"), "{default}");
+        }
+    });
+}
+
+/// The namespace may distinguish routes by details that the request does not have.
+#[test]
+fn a_route_named_twice_is_one_route() {
+    let twice = || [on_link("eth0", "10.9.0.0/24", 0), on_link("eth0", "fd00:9::/64", 256)];
+    let request = ConfigurePodRequest {
+        interfaces: vec![interface("eth0", &["10.9.0.5/24", "fd00:9::5/64"])],
+        routes: [twice(), twice()].concat(),
+        ..Default::default()
+    };
+    configured(&["eth0"], request, || {
+        assert_eq!(ip("-4 route show 10.9.0.0/24").lines().count(), 1);
+        assert_eq!(ip("-6 route show fd00:9::/64").lines().count(), 1);
+    });
+}
