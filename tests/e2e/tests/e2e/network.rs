@@ -4,6 +4,8 @@ use proto_cri::v1;
 use tests_e2e::wait::until;
 use tests_e2e::{Host, http, spec};
 
+use crate::settings::host_with;
+
 #[tokio::test]
 async fn a_pod_answers_on_its_address_and_on_its_host_ports_of_tcp_and_udp() {
     let Some(host) = Host::start().await else { return };
@@ -44,6 +46,29 @@ async fn a_pod_answers_on_its_address_and_on_its_host_ports_of_tcp_and_udp() {
 #[tokio::test]
 async fn two_pods_reach_each_other_over_both_families() {
     let Some(host) = Host::start().await else { return };
+    one_pod_pings_another(&host).await;
+    host.stop().await.unwrap();
+}
+
+/// The plugin ptp gives each pod a link of its own to the node. Pods of one node reach each other through the
+/// node alone.
+#[tokio::test]
+async fn two_pods_reach_each_other_over_point_to_point_links() {
+    let Some(host) = Host::start().await else { return };
+    let mut network = conflist(&host);
+    network["plugins"][0]["type"] = "ptp".into();
+    host.network.configure(&network).unwrap();
+    one_pod_pings_another(&host).await;
+    host.stop().await.unwrap();
+}
+
+/// The network's configuration, to be changed.
+fn conflist(host: &Host) -> serde_json::Value {
+    let file = host.network.conf_dir.join("10-test.conflist");
+    serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
+}
+
+async fn one_pod_pings_another(host: &Host) {
     let mut client = host.client();
     let image = client.pull(&host.busybox()).await.unwrap();
     let server = client.run_pod(&spec::pod("server", host.dir())).await.unwrap();
@@ -59,6 +84,35 @@ async fn two_pods_reach_each_other_over_both_families() {
     for pod in [server, guest] {
         client.remove_pod(&pod).await.unwrap();
     }
+}
+
+/// A second interface in the subnet of the first one, as Multus makes it.
+const SECOND_INTERFACE: &str = "
+ip link add net1 type veth peer name behind
+ip link set behind up
+ip link set net1 up
+ip addr add $(ip -4 -o addr show eth0 | awk '{ print $4 }' | sed 's,[.][0-9]*/,.200/,') dev net1
+ip addr add $(ip -6 -o addr show eth0 scope global | awk '{ print $4 }' | sed 's,::.*/,::200/,') dev net1 nodad
+";
+
+#[tokio::test]
+async fn a_pod_with_two_interfaces_in_one_subnet_goes_out_through_the_first() {
+    let Some(host) = host_with(SECOND_INTERFACE, "replay").await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("two", host.dir())).await.unwrap();
+    let main = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
+    let names = client.sh(&main, "ls /sys/class/net").await.unwrap();
+    assert!(names.contains("eth0") && names.contains("net1"), "{names}");
+    for family in ["-4", "-6"] {
+        let routes = client.sh(&main, &format!("ip {family} route")).await.unwrap();
+        let default = routes.lines().find(|line| line.starts_with("default")).unwrap();
+        assert!(default.contains("dev eth0"), "{routes}");
+        let gateway = default.split(' ').nth(2).unwrap();
+        let answer = client.exec(&main, &["ping", "-c", "1", "-w", "300", gateway], 600).await.unwrap();
+        assert_eq!(answer.exit_code, 0, "{gateway}: {}", String::from_utf8_lossy(&answer.stdout));
+    }
+    client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
 

@@ -32,7 +32,7 @@ echo 40000 60000 > /proc/sys/net/ipv4/ip_local_port_range
 
 /// A host with a plugin `mesh`: it makes a bridge's interface, then runs these commands in the pod's
 /// namespace.
-async fn host_with(commands: &str, settings: &str) -> Option<Host> {
+pub(crate) async fn host_with(commands: &str, settings: &str) -> Option<Host> {
     let mut host = Host::start().await?;
     let file = host.network.conf_dir.join("10-test.conflist");
     let mut network: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
