@@ -9,6 +9,7 @@
 //! | limits of the containers | [`Resources::cgroup_files`] |
 //! | resolved, for the agent | [`ContainerPlan::resolve`], [`ExecPlan::resolve`] |
 //! | volumes for the guest to keep | [`KubeletPath::of`], [`ContainerPlan::keep_in_guest`] |
+//! | name servers of the host | [`HostResolvConf::reachable`] |
 //! | reasons of an end | [`ExitReason`], [`StartFailure`] |
 //!
 //! The crate is pure: no input or output, no clock, no threads.
@@ -26,6 +27,7 @@ mod error;
 mod exec_spec;
 mod exit_reason;
 mod guest_device;
+mod host_resolv_conf;
 mod image_config;
 mod kernel;
 mod kubelet_path;
@@ -54,6 +56,7 @@ pub use error::SpecError;
 pub use exec_spec::ExecSpec;
 pub use exit_reason::{ExitReason, StartFailure, UnknownExitReason};
 pub use guest_device::GuestDevice;
+pub use host_resolv_conf::{HostResolvConf, RESOLV_CONF, RESOLVED_CONF};
 pub use image_config::ImageConfig;
 pub use kernel::Kernel;
 pub use kubelet_path::{KubeletPath, VolumePlugin};

@@ -24,7 +24,7 @@ pub struct PodSpec {
     pub hostname: String,
     /// Directory on the host for the containers' logs. Without it nothing is logged to files.
     pub log_directory: Option<PathBuf>,
-    /// Name servers. `None`: the host's `/etc/resolv.conf`.
+    /// Name servers. `None`: the host's, as far as a guest can reach them ([`crate::HostResolvConf`]).
     pub dns: Option<Dns>,
     /// Ports of the host forwarded to the pod.
     pub port_mappings: Vec<PortMapping>,

@@ -32,7 +32,8 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
         root_image: config.root_image,
         scratch_template: config.scratch_template.into(),
         cgroup_root: cgroup::ROOT.into(),
-        resolv_conf: "/etc/resolv.conf".into(),
+        resolv_conf: runtime_spec::RESOLV_CONF.into(),
+        resolved_conf: runtime_spec::RESOLVED_CONF.into(),
     };
     for dir in [places.state_dirs(), places.run_dirs()] {
         pass(Point::PodDirectories).and_then(|()| std::fs::create_dir_all(&dir)).map_err(|error| {

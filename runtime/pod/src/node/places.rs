@@ -21,6 +21,8 @@ pub(crate) struct Places {
     pub(crate) cgroup_root: PathBuf,
     /// The host's name servers, for pods without their own.
     pub(crate) resolv_conf: PathBuf,
+    /// The servers behind the stub of systemd-resolved, used if the host's file has only the stub.
+    pub(crate) resolved_conf: PathBuf,
 }
 
 impl Places {

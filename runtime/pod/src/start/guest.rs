@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use proto_agent::agent::{ConfigurePodRequest, Interface, Neighbour, NftTable, Route, Sysctl, UserNamespace};
 use proto_vmm::{Device, Slot};
 use runtime_guest::ReplayedSettings;
 use runtime_net::{NetError, PodNeighbour, PodNetwork, PodNftTable, PodRoute, PodSettings, PodSysctl};
-use runtime_spec::Namespaces;
+use runtime_spec::{HostResolvConf, Namespaces};
 
 use super::context::StartContext;
 use super::guest_files;
@@ -131,15 +132,28 @@ fn user_namespace(namespaces: &Namespaces) -> Option<UserNamespace> {
     })
 }
 
-/// Reads the host's own `resolv.conf`; a host without one has no name service to pass on.
+/// Reads the host's own name servers, as far as the guest can reach them. A host without `resolv.conf` has no
+/// name service to pass on.
 async fn host_resolv_conf(node: &Node) -> Result<Vec<u8>, PodError> {
-    let path = node.places.resolv_conf.clone();
+    let (path, resolved) = (node.places.resolv_conf.clone(), node.places.resolved_conf.clone());
     let doing = format!("reading {}", path.display());
-    let read = move || match std::fs::read(path) {
+    let read = move || HostResolvConf::reachable(&read_if_there(&path)?, || read_if_there(&resolved));
+    let found = blocking_within(READ_WITHIN, &node.pools.installation, &doing, read).await?;
+    if found.is_cut_off() {
+        tracing::warn!(
+            servers = %found.unreachable.join(" "),
+            "the node's name servers are on its loopback, so the pod has none"
+        );
+    }
+    Ok(found.text)
+}
+
+/// The file's bytes. Empty without a file.
+fn read_if_there(path: &Path) -> std::io::Result<Vec<u8>> {
+    match std::fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
         read => read,
-    };
-    blocking_within(READ_WITHIN, &node.pools.installation, &doing, read).await
+    }
 }
 
 fn route(route: PodRoute) -> Route {

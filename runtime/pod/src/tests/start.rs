@@ -28,6 +28,19 @@ async fn a_started_pod_is_ready_and_its_guest_knows_who_it_is() {
     assert!(configured.shared_pid_namespace && configured.realtime_ns > 0);
 }
 
+#[tokio::test]
+async fn a_guest_gets_the_name_servers_behind_the_nodes_stub() {
+    let world = World::new().await;
+    let resolv_conf = |name: &str| world.dir.path().join(name);
+    std::fs::write(resolv_conf("resolv.conf"), "nameserver 127.0.0.53\noptions edns0\n").unwrap();
+    let configured = || world.script.state().configured.clone().unwrap().resolv_conf;
+    world.pods.run(pod("cut-off")).await.unwrap();
+    assert_eq!(configured(), b"options edns0\n");
+    std::fs::write(resolv_conf("resolved.conf"), "nameserver 192.0.2.1\n").unwrap();
+    world.pods.run(pod("web")).await.unwrap();
+    assert_eq!(configured(), b"nameserver 192.0.2.1\n");
+}
+
 /// A sysctl and a packet filter left by plugins.
 fn left(policy: SettingsPolicy) -> PodSettings {
     let sysctl = PodSysctl { path: "net/a".into(), value: "1".into(), plugin: "tuning".into() };

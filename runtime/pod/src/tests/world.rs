@@ -109,6 +109,7 @@ impl World {
                 scratch_template: InstalledFile::from(at("scratch")).into(),
                 cgroup_root: at("cgroup"),
                 resolv_conf: at("resolv.conf"),
+                resolved_conf: at("resolved.conf"),
             },
             start: StartRules::new(StartConfig {
                 handlers: vec![HandlerConfig {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 use proto_cri::v1;
+use runtime_spec::{HostResolvConf, RESOLV_CONF, RESOLVED_CONF};
 
 /// Most published ports of one argument.
 const RANGE_MAX: u16 = 1024;
@@ -65,32 +66,63 @@ impl NetworkArgs {
         self.hostname.clone().unwrap_or_else(of_pod)
     }
 
-    /// The pod's name servers. `None` for the node's, read by the daemon. `resolv_conf` is the node's file:
-    /// its servers are used with given domains and options.
+    /// The pod's name servers. `None` for the node's, read by the daemon. `node` has the node's files: their
+    /// servers are used with given domains and options.
     ///
     /// # Errors
-    /// The node's file is needed and cannot be read, or has no server.
-    pub(super) fn dns(&self, resolv_conf: &Path) -> anyhow::Result<Option<v1::DnsConfig>> {
+    /// The node's files are needed and cannot be read, or have no server that a pod can reach.
+    pub(super) fn dns(&self, node: NodeNames<'_>) -> anyhow::Result<Option<v1::DnsConfig>> {
         if self.dns.is_empty() && self.dns_search.is_empty() && self.dns_option.is_empty() {
             return Ok(None);
         }
         let mut servers: Vec<String> = self.dns.iter().map(IpAddr::to_string).collect();
         if servers.is_empty() {
-            let place = || resolv_conf.display().to_string();
-            servers = nameservers(&std::fs::read_to_string(resolv_conf).with_context(place)?);
-            ensure!(!servers.is_empty(), "{} has no name server; --dns gives one", place());
+            let place = node.resolv_conf.display();
+            let found = node.reachable()?;
+            ensure!(!found.is_cut_off(), "{}", cut_off(&found));
+            ensure!(!found.servers.is_empty(), "{place} has no name server; --dns gives one");
+            servers = found.servers;
         }
         let (searches, options) = (self.dns_search.clone(), self.dns_option.clone());
         Ok(Some(v1::DnsConfig { servers, searches, options }))
     }
 }
 
-fn nameservers(resolv_conf: &str) -> Vec<String> {
-    let of_line = |line: &str| {
-        let mut words = line.split_whitespace();
-        (words.next() == Some("nameserver")).then(|| words.next().map(str::to_owned)).flatten()
-    };
-    resolv_conf.lines().filter_map(of_line).collect()
+/// The node's files with its name servers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NodeNames<'a> {
+    resolv_conf: &'a Path,
+    /// The servers behind the stub of systemd-resolved.
+    resolved_conf: &'a Path,
+}
+
+impl NodeNames<'_> {
+    /// The files as Linux and systemd place them.
+    pub(super) fn of_this_node() -> NodeNames<'static> {
+        NodeNames { resolv_conf: Path::new(RESOLV_CONF), resolved_conf: Path::new(RESOLVED_CONF) }
+    }
+
+    /// A warning if the node has name servers, but none that a pod can reach. The daemon decides by itself: an
+    /// unreadable file is its matter.
+    pub(super) fn warning(self) -> Option<String> {
+        self.reachable().ok().filter(HostResolvConf::is_cut_off).map(|found| cut_off(&found))
+    }
+
+    fn reachable(self) -> anyhow::Result<HostResolvConf> {
+        let host = std::fs::read(self.resolv_conf).with_context(|| self.resolv_conf.display().to_string())?;
+        let resolved = || match std::fs::read(self.resolved_conf) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+            read => read.with_context(|| self.resolved_conf.display().to_string()),
+        };
+        HostResolvConf::reachable(&host, resolved)
+    }
+}
+
+fn cut_off(found: &HostResolvConf) -> String {
+    format!(
+        "the node's name servers ({}) are on its loopback, and a pod cannot reach them; --dns gives one",
+        found.unreachable.join(", ")
+    )
 }
 
 fn parse_network(text: &str) -> Result<String, String> {
@@ -202,12 +234,21 @@ mod tests {
         let file = dir.path().join("resolv.conf");
         std::fs::write(&file, "# x\nsearch a.example\nnameserver 192.0.2.1\nnameserver\t192.0.2.2\n")
             .unwrap();
-        let dns = |arguments: &[&str]| parsed(arguments).unwrap().network.dns(&file);
+        let node = NodeNames { resolv_conf: &file, resolved_conf: &dir.path().join("resolved.conf") };
+        let dns = |arguments: &[&str]| parsed(arguments).unwrap().network.dns(node);
         assert_eq!(dns(&["image"]).unwrap(), None);
         let found = dns(&["--dns-search", "b.example", "--dns-option", "ndots:2", "image"]).unwrap().unwrap();
         assert_eq!(found.servers, ["192.0.2.1", "192.0.2.2"]);
         assert_eq!((found.searches, found.options), (vec!["b.example".into()], vec!["ndots:2".into()]));
         assert_eq!(dns(&["--dns", "192.0.2.9", "image"]).unwrap().unwrap().servers, ["192.0.2.9"]);
+        assert_eq!(node.warning(), None);
+        std::fs::write(&file, "nameserver 127.0.0.53\n").unwrap();
+        let said = dns(&["--dns-search", "b", "image"]).unwrap_err().to_string();
+        assert!(said.contains("(127.0.0.53) are on its loopback"), "{said}");
+        assert_eq!(node.warning(), Some(said));
+        std::fs::write(node.resolved_conf, "nameserver 192.0.2.3\n").unwrap();
+        assert_eq!(dns(&["--dns-search", "b", "image"]).unwrap().unwrap().servers, ["192.0.2.3"]);
+        assert_eq!(node.warning(), None);
         std::fs::write(&file, "").unwrap();
         assert!(dns(&["--dns-search", "b", "image"]).unwrap_err().to_string().contains("--dns gives one"));
         assert!(parsed(&["--dns", "router", "image"]).is_err());

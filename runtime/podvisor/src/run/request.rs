@@ -5,6 +5,7 @@ use std::path::Path;
 use proto_cri::v1;
 
 use super::args::Args;
+use super::pod_network::NodeNames;
 
 /// Namespace of the pods of `podvisor run`.
 pub(crate) const NAMESPACE: &str = "podvisor-run";
@@ -15,19 +16,23 @@ const CONTAINER: &str = "main";
 /// Name of the container's log file.
 pub(super) const LOG: &str = "main.log";
 
-/// The node's name servers.
-const RESOLV_CONF: &str = "/etc/resolv.conf";
-
 /// The pod's configuration. Its log directory is `logs`.
 ///
 /// # Errors
 /// The node's name servers are needed and cannot be read.
 pub(super) fn pod(args: &Args, name: &str, logs: &Path) -> anyhow::Result<v1::PodSandboxConfig> {
+    let node = NodeNames::of_this_node();
+    let dns_config = args.network.dns(node)?;
+    if dns_config.is_none()
+        && let Some(warning) = node.warning()
+    {
+        eprintln!("podvisor: {warning}");
+    }
     Ok(v1::PodSandboxConfig {
         metadata: Some(pod_metadata(name, NAMESPACE)),
         hostname: args.network.hostname(name),
         log_directory: logs.display().to_string(),
-        dns_config: args.network.dns(Path::new(RESOLV_CONF))?,
+        dns_config,
         port_mappings: args.network.port_mappings(),
         labels: args.labels(),
         linux: Some(v1::LinuxPodSandboxConfig {
