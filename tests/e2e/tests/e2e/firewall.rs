@@ -12,7 +12,7 @@ const BEHIND: &str = "\
     iptables -P FORWARD DROP";
 
 const ALONE: &str =
-    "iptables -P FORWARD ACCEPT; ip netns delete behind; ip link delete to-behind 2>/dev/null; true";
+    "iptables -P FORWARD ACCEPT; ip netns delete behind; ip link delete to-behind 2>/dev/null || true";
 
 /// The node as above, until it is dropped.
 struct Behind;
