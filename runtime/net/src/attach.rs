@@ -180,7 +180,9 @@ fn quieten(interface: &str, tap: &str) {
     }
 }
 
-/// Sets the tap up and redirects frames both ways between it and the interface with index `inner`.
+/// Sets the tap up and redirects frames both ways between it and the interface with index `inner`. Groups are
+/// joined in the guest, and this kernel would drop their frames at a macvlan or a network card. So the
+/// interface takes the frames of all groups, and the tap's filter those of the guest.
 async fn join(handle: &Handle, inner: u32, mtu: u16, tap_name: &str) -> Result<(), NetError> {
     let failed = |what: &str| {
         let action = format!("{what} {tap_name}");
@@ -194,6 +196,8 @@ async fn join(handle: &Handle, inner: u32, mtu: u16, tap_name: &str) -> Result<(
     point?;
     let up = LinkUnspec::new_with_index(tap).mtu(u32::from(mtu)).up().build();
     handle.link().set(up).execute().await.map_err(failed("setting up"))?;
+    let all_groups = LinkUnspec::new_with_index(inner).allmulticast(true).build();
+    handle.link().set(all_groups).execute().await.map_err(failed("taking frames of all groups for"))?;
     for (from, to) in [(inner, tap), (tap, inner)] {
         // Netlink counts interfaces in a signed and an unsigned type; indexes start at 1 and stay small.
         let from = from.cast_signed();
@@ -206,6 +210,18 @@ async fn join(handle: &Handle, inner: u32, mtu: u16, tap_name: &str) -> Result<(
         let filter = filter.protocol((libc::ETH_P_ALL as u16).to_be());
         let filter = filter.redirect(to).map_err(failed("building the redirect for"))?;
         filter.execute().await.map_err(failed("adding the redirect for"))?;
+    }
+    Ok(())
+}
+
+/// Undoes the change of [`attach`] that outlives the namespace: a link of the node lent to the pod by a plugin
+/// goes back to the node at DEL, and should not take the frames of all groups there.
+pub(crate) async fn detach(handle: Handle) -> Result<(), NetError> {
+    let failed = |source| NetError::Netlink { action: "resetting the pod's links".into(), source };
+    let links: Vec<LinkMessage> = handle.link().get().execute().try_collect().await.map_err(failed)?;
+    for link in links.iter().filter(|link| link.header.flags.contains(LinkFlags::Allmulti)) {
+        let some_groups = LinkUnspec::new_with_index(link.header.index).allmulticast(false).build();
+        handle.link().set(some_groups).execute().await.map_err(failed)?;
     }
     Ok(())
 }

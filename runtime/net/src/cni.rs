@@ -358,6 +358,10 @@ impl Cni {
         let (id, path) = (spec.pod_id.clone(), self.netns_path(&spec.pod_id));
         let netns: OsString = if netns::exists(&path) { (&path).into() } else { OsString::new() };
         let (owned, has_netns) = (spec.clone(), !netns.is_empty());
+        if has_netns && let Err(error) = netns::within(&path, attach::detach).await {
+            // Without it everything works; a link of the node may get more frames than before.
+            tracing::debug!(pod = spec.pod_id, error = error.chain(), "the pod's links are not as before");
+        }
         if let Some(entry) = self.on_files(move |cni| cni.recorded_add(&owned, has_netns)).await? {
             let sources = self.sources();
             chain(&sources.plugins, &entry, netns).del(&entry.result).await?;
