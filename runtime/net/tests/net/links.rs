@@ -1,0 +1,79 @@
+//! Pods' networks with links of other plugins than bridge: ptp, macvlan, host-device.
+
+use std::{net::UdpSocket, process::Command};
+
+use crate::node::{Guest, on_a_node, run, spec, until};
+
+/// Only the guest joins groups. A macvlan drops frames to groups that nobody joined on it.
+#[test]
+fn frames_to_a_group_reach_the_guest_through_a_macvlan() {
+    on_a_node(async |node| {
+        run("ip", "link add dev up0 type veth peer name down0");
+        let trial = "link add dev trial link up0 type macvlan mode bridge";
+        if !Command::new("ip").args(trial.split(' ')).status().unwrap().success() {
+            eprintln!("skipped: needs a kernel with macvlan");
+            return;
+        }
+        for link in ["up0", "down0"] {
+            run("ip", &format!("link set dev {link} up"));
+        }
+        run("ip", "addr add 10.90.0.1/24 dev down0");
+        run("ip", "route add 224.0.0.0/4 dev down0");
+        until("the sender's link is up", || run("ip", "-o link show dev down0").contains("state UP"));
+        node.write_network(&format!(
+            r#"{{"cniVersion":"1.0.0","name":"net","plugins":[{{"type":"macvlan","master":"up0",
+               "ipam":{{"type":"host-local","dataDir":"{}","subnet":"10.90.0.0/24","rangeStart":"10.90.0.5"}}}}]}}"#,
+            node.leases().display()
+        ));
+        let network = node.cni.setup(&spec()).await.unwrap();
+        let mut guest = Guest::new(&network);
+        UdpSocket::bind("10.90.0.1:0").unwrap().send_to(b"who is there?", "224.0.0.251:5353").unwrap();
+        guest.receive("frame to the group", |f| f[..6] == [1, 0, 0x5e, 0, 0, 0xfb]);
+        drop((guest, network));
+        node.cni.teardown(&spec()).await.unwrap();
+    });
+}
+
+#[test]
+fn a_link_of_the_node_lent_to_a_pod_comes_back_as_it_was() {
+    on_a_node(async |node| {
+        run("ip", "link add dev nic0 type veth peer name far0");
+        run("ip", "link set dev far0 up");
+        node.write_network(&format!(
+            r#"{{"cniVersion":"1.0.0","name":"net","plugins":[{{"type":"host-device","device":"nic0",
+               "ipam":{{"type":"host-local","dataDir":"{}","subnet":"10.91.0.0/24"}}}}]}}"#,
+            node.leases().display()
+        ));
+        let network = node.cni.setup(&spec()).await.unwrap();
+        assert_eq!(network.interfaces[0].name, "eth0");
+        let eth0 = format!("--net={}/netns/podvisor-p1 ip -o link show dev eth0", node.dir.path().display());
+        assert!(run("nsenter", &eth0).contains("ALLMULTI"), "{}", run("nsenter", &eth0));
+        drop(network);
+        node.cni.teardown(&spec()).await.unwrap();
+        let nic0 = run("ip", "-o link show dev nic0");
+        assert!(!nic0.contains("ALLMULTI"), "{nic0}");
+    });
+}
+
+#[test]
+fn routes_that_a_plugin_put_in_place_of_the_kernels_are_reported_as_they_are() {
+    on_a_node(async |node| {
+        node.write_network(&format!(
+            r#"{{"cniVersion":"0.4.0","name":"net","plugins":[{{"type":"ptp","ipam":{{"type":"host-local",
+               "dataDir":"{}","subnet":"10.89.0.0/24","routes":[{{"dst":"0.0.0.0/0"}}]}}}}]}}"#,
+            node.leases().display()
+        ));
+        let network = node.cni.setup(&spec()).await.unwrap();
+        let routes: Vec<_> = network
+            .routes
+            .iter()
+            .map(|route| (route.destination.as_str(), route.gateway.as_str(), route.scope))
+            .collect();
+        // The gateway is reached over the link, and everybody else in the subnet through the gateway.
+        assert_eq!(routes.len(), 3, "{routes:?}");
+        assert_eq!(routes[0], ("10.89.0.1/32", "", 253), "{routes:?}");
+        assert!(routes.contains(&("10.89.0.0/24", "10.89.0.1", 0)), "{routes:?}");
+        assert!(routes.contains(&("0.0.0.0/0", "10.89.0.1", 0)), "{routes:?}");
+        assert!(network.routes.iter().all(|route| route.interface == "eth0"));
+    });
+}
