@@ -52,8 +52,9 @@ pub(crate) async fn configure(request: &ConfigurePodRequest, devices: &[String])
     }
     let handle = handle()?;
     let mut indices = Indices::from([("lo".to_owned(), link::LOOPBACK)]);
-    for (interface, device) in request.interfaces.iter().zip(devices) {
-        let index = link::configure(&handle, interface, device).await?;
+    let links = link::rename(&handle, devices, &request.interfaces).await?;
+    for (interface, index) in request.interfaces.iter().zip(links) {
+        link::configure(&handle, interface, index).await?;
         indices.insert(interface.name.clone(), index);
         for text in &interface.addresses {
             route::add_address(&handle, index, text).await?;

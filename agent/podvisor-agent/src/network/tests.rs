@@ -121,3 +121,22 @@ fn a_route_named_twice_is_one_route() {
         assert_eq!(ip("-6 route show fd00:9::/64").lines().count(), 1);
     });
 }
+
+#[test]
+fn interfaces_have_their_names_in_whatever_order_the_kernel_numbered_them() {
+    let interface = |name: &str, mac: &str| Interface { mac: mac.into(), ..interface(name, &[]) };
+    let request = ConfigurePodRequest {
+        interfaces: vec![
+            interface("eth1", "02:00:00:00:00:01"),
+            interface("eth2", "02:00:00:00:00:02"),
+            interface("eth0", "02:00:00:00:00:03"),
+        ],
+        ..Default::default()
+    };
+    configured(&["eth0", "eth1", "eth2"], request, || {
+        for (name, mac) in [("eth1", "00:01"), ("eth2", "00:02"), ("eth0", "00:03")] {
+            let link = ip(&format!("link show dev {name}"));
+            assert!(link.contains(&format!("02:00:00:00:{mac}")), "{link}");
+        }
+    });
+}
