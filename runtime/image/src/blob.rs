@@ -5,6 +5,8 @@
 //!            absent ── first byte ──► <digest>.partial ── all bytes, digest right ──► <digest>
 //!               ▲                        │        ▲
 //!               └──── digest wrong ──────┘        └─ transfer broken: kept, resumed by the next pull
+//!                     or it is too long,
+//!                     or nothing follows a part,
 //!                     or it cannot be unpacked,
 //!                     or it was, and is a layer now
 //! ```
@@ -44,6 +46,8 @@ pub(crate) struct BlobReader {
     complete: Option<PathBuf>,
     /// Bytes of `file` to read before the network's.
     on_disk: u64,
+    /// Bytes of `file` at the start: the part of an earlier transfer.
+    resumed: u64,
     network: Option<Transfer>,
     pending: Bytes,
     hash: Hasher,
@@ -154,6 +158,7 @@ impl BlobReader {
             path,
             complete: None,
             on_disk,
+            resumed: on_disk,
             network,
             pending: Bytes::new(),
             hash: Hasher::like(&descriptor.digest),
@@ -172,7 +177,7 @@ impl BlobReader {
     ///
     /// # Errors
     /// The failure of the transfer, if there was one; otherwise the first problem of the content. A blob with
-    /// a wrong digest is removed. An incomplete one is kept for resuming.
+    /// a wrong digest is removed. An incomplete one is kept for resuming if any bytes came from a host.
     pub(crate) fn finish(self) -> Result<(), ImageError> {
         let Received { file, path, complete } = self.check()?;
         match complete {
@@ -199,9 +204,12 @@ impl BlobReader {
         let wrong = |wrong| Err(ImageError::content(self.descriptor.to_string(), wrong));
         let actual = self.hash.clone().finish();
         if self.received < self.descriptor.size {
-            // A complete blob is damaged if it is short. A partial one is just not finished.
-            if self.complete.is_none() {
+            // A complete blob is damaged if it is short. A partial one is just not finished. If nothing
+            // follows it, its host may not resume, and the next attempt asks for the whole.
+            if self.complete.is_none() || self.received <= self.resumed {
                 files::remove(&self.path)?;
+            } else {
+                self.sources.keep_part();
             }
             return wrong(ContentError::Truncated { expected: self.descriptor.size, actual: self.received });
         }
@@ -219,7 +227,7 @@ impl BlobReader {
     }
 
     /// Ends the transfer after the blob could not be unpacked. If the reader itself has failed, this failure
-    /// is returned, and the received bytes are kept unless the disk is full.
+    /// is returned, and the received bytes are kept unless the disk is full or there were too many.
     ///
     /// Bytes that cannot be unpacked may be wrong, so they are not resumed. If all bytes are here, or only
     /// few are missing, the digest decides.
@@ -234,7 +242,8 @@ impl BlobReader {
             return self.finish().err().unwrap_or(error);
         }
         self.network = None;
-        let kept = self.failure.as_ref().is_some_and(|failure| !is_full(failure)) || self.complete.is_none();
+        let is_resumable = |failure: &ImageError| !is_full(failure) && !failure.is_of_bytes();
+        let kept = self.failure.as_ref().is_some_and(is_resumable) || self.complete.is_none();
         if !kept && let Err(error) = files::remove(&self.path) {
             tracing::warn!(%error, "a part of a blob is left");
         }

@@ -48,8 +48,10 @@ struct Seen {
     used: HashSet<HostNumber>,
     /// Hosts of attempts with wrong bytes.
     wrong: HashSet<HostNumber>,
-    /// Whether a part of the blob was already there.
+    /// Whether a part of the blob was already there, and may be at fault.
     resumed: bool,
+    /// Whether such a part has excused the hosts of an attempt.
+    excused: bool,
     /// Whether the bytes have the blob's digest.
     right: bool,
 }
@@ -68,6 +70,11 @@ impl Sources {
         self.seen().resumed = true;
     }
 
+    /// Records that the part stays, because the hosts of this attempt are at fault.
+    pub(crate) fn keep_part(&self) {
+        self.seen().resumed = false;
+    }
+
     /// Records that the bytes have the blob's digest.
     pub(crate) fn verify(&self) {
         self.seen().right = true;
@@ -78,14 +85,16 @@ impl Sources {
     }
 
     /// Returns true if another attempt may bring other bytes than the last one. Each attempt excludes one
-    /// more host. The exception is an attempt after resuming, because the old part may be at fault.
+    /// more host. The exception is one attempt after resuming, because the old part may be at fault. It is
+    /// removed by then. Without this bound, a host with other bytes than its manifest says would be asked for
+    /// ever.
     pub(crate) fn try_others(&self, registry: &Registry) -> bool {
         let mut seen = self.seen();
         if seen.right || self.ended.is_cancelled() {
             return false;
         }
         let used = std::mem::take(&mut seen.used);
-        if std::mem::take(&mut seen.resumed) {
+        if std::mem::take(&mut seen.resumed) && !std::mem::replace(&mut seen.excused, true) {
             return true;
         }
         seen.wrong.extend(used);
@@ -275,5 +284,31 @@ impl Pace {
             return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name::Name;
+    use crate::registry::RegistryConfig;
+
+    #[test]
+    fn an_old_part_excuses_a_host_once() {
+        let name = Name::parse("localhost/x").unwrap();
+        let registry = Registry::open(&name, None, &RegistryConfig::default()).unwrap();
+        let sources = Sources::default();
+        let attempt = || {
+            sources.seen().used.insert(0);
+            sources.resume();
+            sources.try_others(&registry)
+        };
+        assert_eq!([attempt(), attempt()], [true, false]);
+        assert!(sources.wrong().contains(&0));
+        let sources = Sources::default();
+        sources.seen().used.insert(0);
+        sources.resume();
+        sources.keep_part();
+        assert!(!sources.try_others(&registry), "the part stays, so the host is at fault");
     }
 }

@@ -250,6 +250,35 @@ async fn more_bytes_than_the_descriptor_says_are_not_taken() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_blob_that_is_too_long_fails_each_pull_after_few_requests() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    let layer = layer(4_000_000);
+    let config = json!({ "os": "linux", "architecture": "amd64", "rootfs": { "diff_ids": [layer.diff_id] },
+        "config": { "Labels": { "long": "x".repeat(2_000_000) } } })
+    .to_string();
+    let config_digest = digest_of(config.as_bytes());
+    fake.put(&format!("blobs/{config_digest}"), config.as_bytes());
+    // First the layer is too long, then also the config.
+    for (digest, config_bytes) in [(layer.digest(), config.len()), (config_digest.clone(), config.len() - 1)]
+    {
+        fake.put_image(std::slice::from_ref(&layer), |manifest| {
+            manifest["layers"][0]["size"] = json!(3_000_000);
+            manifest["config"]["digest"] = json!(config_digest);
+            manifest["config"]["size"] = json!(config_bytes);
+        });
+        for pull in 1..=3 {
+            let reference = fake.reference();
+            let pulled = tokio::time::timeout(Duration::from_secs(60), node.pull(&reference)).await;
+            let (_, wrong) = content(pulled.expect("the pull ends"));
+            assert!(matches!(wrong, ContentError::TooLong { .. }), "{wrong:?}");
+            assert!(!node.blob(&digest, ".partial").exists());
+            assert_eq!(fake.asked(&format!("blobs/{digest}")).last(), Some(&None), "nothing is resumed");
+            assert!(fake.asked(&format!("blobs/{digest}")).len() < 5 * pull);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sizes_over_the_limits_are_refused_before_anything_is_fetched() {
     let (fake, node) = (Fake::start().await, Node::new());
     let layer = layer(1000);

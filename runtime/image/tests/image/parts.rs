@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::node::{Node, limits};
 use crate::wire::{Made, Reply, Request, Server, reply};
-use runtime_image::Limits;
+use runtime_image::{ContentError, ImageError, Limits};
 
 /// A host's reaction to a request for the bytes from an offset.
 type Part = fn(&[u8], usize) -> Reply;
@@ -22,6 +22,11 @@ fn first(request: &Request) -> Option<usize> {
 
 /// Serves an image. Its layer breaks off once after half of it, and `part` decides on the rest.
 async fn server(part: Part) -> (Server, usize) {
+    server_breaking(1, part).await
+}
+
+/// Serves an image. Its layer breaks off so many times after half of it, and `part` decides on the rest.
+async fn server_breaking(times: usize, part: Part) -> (Server, usize) {
     let made = Made::new("x", "amd64");
     let length = made.blobs[1].len();
     let server = Server::start(|_| {
@@ -31,7 +36,7 @@ async fn server(part: Part) -> (Server, usize) {
             let bytes = answer.body.clone();
             match first(request) {
                 Some(from) => part(&bytes, from),
-                None if bytes == made.blobs[1] && broken.fetch_add(1, Ordering::SeqCst) == 0 => {
+                None if bytes == made.blobs[1] && broken.fetch_add(1, Ordering::SeqCst) < times => {
                     let mut half = answer;
                     half.body.truncate(length / 2);
                     half
@@ -84,4 +89,31 @@ async fn a_host_may_send_a_blob_in_as_many_pieces_as_it_likes() {
     Node::with_limits(quick()).pull(&format!("{}/t:1", server.address)).await.unwrap();
     let pieces = server.asked().iter().filter(|request| first(request).is_some()).count();
     assert_eq!(pieces, (length - length / 2).div_ceil(20));
+}
+
+/// Promises the part, and sends nothing.
+fn nothing(bytes: &[u8], from: usize) -> Reply {
+    let length = bytes.len();
+    reply(206, "").with("content-range", format!("bytes {from}-{}/{length}", length - 1))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_sends_nothing_of_a_part_is_asked_for_the_whole_once() {
+    for (breaks, is_right_at_last) in [(1, true), (usize::MAX, false)] {
+        let (server, length) = server_breaking(breaks, nothing).await;
+        let node = Node::with_limits(quick());
+        let reference = format!("{}/t:1", server.address);
+        for pull in 0..3 {
+            let pulled =
+                tokio::time::timeout(std::time::Duration::from_secs(60), node.pull(&reference)).await;
+            match pulled.expect("the pull ends") {
+                Ok(_) => assert!(is_right_at_last && pull > 0),
+                Err(ImageError::Content { error: ContentError::Truncated { expected, actual }, .. }) => {
+                    assert_eq!((expected, actual), (length as u64, length as u64 / 2));
+                    assert!(!is_right_at_last || pull == 0);
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }
