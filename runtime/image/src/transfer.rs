@@ -204,6 +204,9 @@ impl Way {
                     let skipped = self.skip.min(piece.len() as u64);
                     piece.advance(skipped as usize);
                     self.skip -= skipped;
+                    // The host is as fast with these bytes as with others. They are no progress, so they end
+                    // no row of failures.
+                    pace.bytes += skipped;
                     if piece.is_empty() {
                         continue;
                     }
@@ -310,5 +313,34 @@ mod tests {
         sources.resume();
         sources.keep_part();
         assert!(!sources.try_others(&registry), "the part stays, so the host is at fault");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bytes_that_are_skipped_count_for_the_pace() {
+        const PIECE: usize = 300 << 10;
+        let name = Name::parse("localhost/x").unwrap();
+        let registry = Arc::new(Registry::open(&name, None, &RegistryConfig::default()).unwrap());
+        let limits = registry.limits().clone();
+        assert!(PIECE as u64 > limits.pace_bytes);
+        // A host without ranges, after a break: nine pieces again, each as slow as allowed, and a new one.
+        let pieces = futures::stream::iter(0..10).then(move |_| async move {
+            tokio::time::sleep(limits.pace).await;
+            Ok(Bytes::from_static(&[0; PIECE]))
+        });
+        let (sender, mut received) = mpsc::channel(QUEUE);
+        let (digest, size) = ("sha256:x".to_owned(), 10 * PIECE as u64);
+        let way = Way {
+            registry,
+            descriptor: Descriptor { digest, size, part: "layer".into() },
+            sources: Sources::default(),
+            queue: Queue { sender, room: Arc::new(Semaphore::new(QUEUE_BYTES)) },
+            stream: pieces.boxed(),
+            position: 9 * PIECE as u64,
+            skip: 9 * PIECE as u64,
+        };
+        tokio::spawn(way.follow());
+        let piece = received.recv().await.unwrap().unwrap();
+        assert_eq!(piece.bytes.len(), PIECE);
+        assert!(received.recv().await.is_none());
     }
 }
