@@ -322,9 +322,9 @@ mod tests {
         let registry = Arc::new(Registry::open(&name, None, &RegistryConfig::default()).unwrap());
         let limits = registry.limits().clone();
         assert!(PIECE as u64 > limits.pace_bytes);
-        // A host without ranges, after a break: nine pieces again, each as slow as allowed, and a new one.
+        // A host without ranges, after a break: nine pieces again, and a new one.
         let pieces = futures::stream::iter(0..10).then(move |_| async move {
-            tokio::time::sleep(limits.pace).await;
+            tokio::time::sleep(limits.pace / 2).await;
             Ok(Bytes::from_static(&[0; PIECE]))
         });
         let (sender, mut received) = mpsc::channel(QUEUE);
