@@ -99,13 +99,15 @@ impl Fetch {
         Ok(Opened::Blob(Box::new(reader), (layer_lock, blob_lock, place)))
     }
 
-    /// Returns the tree of a stored layer. A damaged tree counts as absent.
+    /// Returns the tree of a stored layer. A damaged tree counts as absent. Damaged contents are an error
+    /// before anything is fetched, if an image has the layer.
     async fn here(&self) -> Result<Option<TreeFile>, ImageError> {
-        let diff_id = &self.expected.diff_id;
-        let (Some(layer), Some(path)) = (self.store.layer(diff_id), self.store.tree_path(diff_id)) else {
+        let (store, diff_id) = (Arc::clone(&self.store), self.expected.diff_id.clone());
+        let Some(path) = store.layer(&diff_id).and_then(|_| store.tree_path(&diff_id)) else {
             return Ok(None);
         };
         let reading = blocking_on_layer("reading a layer's tree", move || {
+            let Some(layer) = store.layer_with_data(&diff_id)? else { return Ok(None) };
             match TreeFile::read_stored(&path, layer.tree_verity.as_ref()) {
                 Ok(tree) => Ok(Some(tree)),
                 Err(error) if is_damage(&error) => {

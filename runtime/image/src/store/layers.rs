@@ -52,6 +52,26 @@ impl Store {
         self.state().index.layers.get(diff_id).cloned()
     }
 
+    /// Returns the layer with this diff id, if it is here with its contents. If they are damaged and no image
+    /// has the layer, it counts as absent, and can be published again. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`ImageError::Disk`] if they are damaged and an image has the layer.
+    pub(crate) fn layer_with_data(&self, diff_id: &str) -> Result<Option<LayerRecord>, ImageError> {
+        let Some(layer) = self.layer(diff_id) else { return Ok(None) };
+        if self.has_data(diff_id, &layer) {
+            return Ok(Some(layer));
+        }
+        match self.data_path(diff_id) {
+            Some(data) if self.is_named(diff_id) => Err(unlike_stored(&data)),
+            _ => Ok(None),
+        }
+    }
+
+    fn is_named(&self, diff_id: &str) -> bool {
+        self.state().index.named_layers().contains(diff_id)
+    }
+
     /// Moves an unpacked layer into place. The caller holds the layer's lock and has pinned it.
     ///
     /// A layer with a damaged tree may already be here. Its data file is then kept, because running guests
@@ -94,11 +114,8 @@ impl Store {
             && (content_bytes == 0
                 || is_same(unpacked, data, known.data_verity.as_ref())
                     .map_err(ImageError::disk("comparing with its layer", data))?);
-        let is_named = self.state().index.named_layers().contains(diff_id);
-        if !is_same && is_named {
-            let reason = "it differs from its layer's contents: remove the images with this layer";
-            let error = io::Error::new(io::ErrorKind::InvalidData, reason);
-            return Err(ImageError::disk("reading", data)(error));
+        if !is_same && self.is_named(diff_id) {
+            return Err(unlike_stored(data));
         }
         Ok(is_same.then_some(known))
     }
@@ -127,6 +144,12 @@ impl Store {
         }
         outcome
     }
+}
+
+/// Images refer to the blocks of these contents, so no others may take their place.
+fn unlike_stored(data: &Path) -> ImageError {
+    let reason = "it is missing, or differs from its layer's contents: remove the images with this layer";
+    ImageError::disk("reading", data)(io::Error::new(io::ErrorKind::InvalidData, reason))
 }
 
 /// Returns true if the file at `other` is the stored one and has the contents of `one`.

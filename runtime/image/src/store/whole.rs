@@ -1,10 +1,10 @@
-//! Checks if an image's files are the stored ones. Owns the check from outside: file types, lengths and
+//! Checks if the files of an image or a layer are the stored ones. Owns the check from outside: file types, lengths and
 //! digests; never reads the contents.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-use super::{Index, Record, Store};
+use super::{Index, LayerRecord, Record, Store};
 use crate::verity::{self, VerityDigest};
 
 impl Store {
@@ -12,12 +12,16 @@ impl Store {
     /// ones.
     pub(crate) fn has_files(&self, index: &Index, record: &Record) -> bool {
         is_stored(self.image_path(&record.id), record.file_bytes, record.verity.as_ref())
-            && record.layers.iter().all(|diff_id| {
-                index.layers.get(diff_id).is_some_and(|layer| {
-                    layer.content_bytes == 0
-                        || is_stored(self.data_path(diff_id), layer.file_bytes(), layer.data_verity.as_ref())
-                })
-            })
+            && record
+                .layers
+                .iter()
+                .all(|diff_id| index.layers.get(diff_id).is_some_and(|layer| self.has_data(diff_id, layer)))
+    }
+
+    /// Returns true if a layer's contents exist, have the right length, and are the stored ones.
+    pub(super) fn has_data(&self, diff_id: &str, layer: &LayerRecord) -> bool {
+        layer.content_bytes == 0
+            || is_stored(self.data_path(diff_id), layer.file_bytes(), layer.data_verity.as_ref())
     }
 }
 

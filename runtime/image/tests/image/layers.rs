@@ -2,10 +2,11 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::Command;
 
 use crate::node::{self, Node, with_mount};
-use runtime_image::{Images, RegistryConfig};
+use runtime_image::{ImageErrorKind, Images, RegistryConfig};
 use serde_json::json;
 use tests_registry::{Compression, Layer, Registry};
 
@@ -74,6 +75,41 @@ async fn a_layer_whose_tree_is_damaged_is_fetched_again_and_its_contents_stay() 
     let error = node.pull(&registry.reference("t/tree", "2")).await.unwrap_err();
     assert!(error.to_string().contains(&base.digest()), "{error}");
     assert!(node.images.find(&registry.reference("t/tree", "0")).is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_layer_whose_contents_are_damaged_is_named_until_no_image_has_it() {
+    if !Registry::is_installed() {
+        return;
+    }
+    let (registry, node, base) = (Registry::start().unwrap(), Node::new(), base());
+    for number in 0..2 {
+        let layers = vec![base.clone(), small(number)];
+        registry.push_image("t/data", &number.to_string(), layers, json!({})).await.unwrap();
+    }
+    let references = [0, 1].map(|number| registry.reference("t/data", &number.to_string()));
+    let damages: [fn(&Path); 2] = [
+        |data| fs::remove_file(data).unwrap(),
+        |data| {
+            // A sealed file cannot be changed, but replaced.
+            fs::remove_file(data).unwrap();
+            fs::write(data, "short").unwrap();
+        },
+    ];
+    for damage in damages {
+        node.pull(&references[0]).await.unwrap();
+        damage(&node.data(&base));
+        // Also the image that is here.
+        for reference in &references {
+            let error = node.pull(reference).await.unwrap_err();
+            assert_eq!(error.kind(), ImageErrorKind::Node, "{error}");
+            assert!(error.to_string().contains(node.data(&base).to_str().unwrap()), "{error}");
+        }
+        node.images.remove(&references[0]).unwrap();
+        node.pull(&references[1]).await.unwrap();
+        node.images.remove(&references[1]).unwrap();
+        assert_eq!([node.count("images"), node.count("layers")], [0, 0]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
