@@ -105,6 +105,9 @@ async fn pods_of_the_node_run_in_containerd_beside_those_in_vms() {
         client.images.list_images(v1::ListImagesRequest::default()).await.unwrap().into_inner().images;
     assert_eq!(images.iter().filter(|listed| listed.id == image).count(), 1, "{images:?}");
 
+    let doctor = host.podvisor(&["doctor"]).output().await.unwrap();
+    assert!(doctor.status.success(), "{}", String::from_utf8_lossy(&doctor.stdout));
+
     host.daemon.kill_and_restart().await.unwrap();
     client = host.client();
     assert_eq!(ids(&mut client).await, both);
