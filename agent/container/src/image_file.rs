@@ -1,5 +1,5 @@
 //! Reads small files of a container's root file system. The file system is hostile: links cannot lead out of
-//! it, and only regular files of up to 1 MiB are read. [`crate::users`] parses the text.
+//! it, and only regular files of up to 8 MiB are read. [`crate::users`] parses the text.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Longest readable file, in bytes. /etc/passwd of the largest images has some 100 KiB.
-const FILE_BYTES_MAX: u64 = 1024 * 1024;
+/// Longest readable file, in bytes. /etc/passwd of a site with some ten thousand users has a few MiB.
+const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Why a file in the image could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum ImageFileError {
     /// The path leads to a directory, device, pipe or socket.
     #[error("{0} in the image is no regular file")]
     NotRegular(PathBuf),
-    /// The file is longer than 1 MiB.
+    /// The file is longer than 8 MiB.
     #[error("{0} in the image is longer than {FILE_BYTES_MAX} bytes")]
     TooLong(PathBuf),
 }

@@ -10,9 +10,10 @@ use std::path::Path;
 
 use oci_spec::runtime::{LinuxDevice, LinuxDeviceType};
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Uid, chmodat, chownat, fstat, makedev, mknodat, openat, symlinkat,
+    AtFlags, FileType, Gid, Mode, OFlags, Uid, chownat, fstat, makedev, mknodat, openat, symlinkat,
 };
 use rustix::io::Errno;
+use rustix::process::umask;
 
 use super::mounts;
 use super::place::{self, Kind};
@@ -41,7 +42,9 @@ pub(super) fn make(root: &OwnedFd, devices: &[LinuxDevice], in_user_namespace: b
     for (name, major, minor) in DEFAULT {
         let made = match in_user_namespace {
             true => bind(&directory, OsStr::new(name), &dev.join(name)),
-            false => node(&directory, OsStr::new(name), FileType::CharacterDevice, (major, minor), 0o666),
+            false => {
+                node(&directory, OsStr::new(name), FileType::CharacterDevice, (major, minor), 0o666).map(drop)
+            }
         };
         made.map_err(|error| failed(&dev.join(name), error))?;
     }
@@ -71,24 +74,41 @@ fn listed(root: &OwnedFd, device: &LinuxDevice, in_user_namespace: bool) -> io::
     };
     let number = |number: i64| u32::try_from(number).map_err(io::Error::other);
     let numbers = (number(device.major())?, number(device.minor())?);
-    node(&parent.fd, name, kind, numbers, device.file_mode().unwrap_or(0o666))?;
+    let made = node(&parent.fd, name, kind, numbers, device.file_mode().unwrap_or(0o666))?;
     let owner = (device.uid().unwrap_or(0), device.gid().unwrap_or(0));
-    if owner != (0, 0) {
+    if let Some(made) = made
+        && owner != (0, 0)
+    {
         let (uid, gid) = (Uid::from_raw(owner.0), Gid::from_raw(owner.1));
-        chownat(&parent.fd, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        chownat(&made, c"", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
     }
     Ok(())
 }
 
-fn node(parent: &OwnedFd, name: &OsStr, kind: FileType, numbers: (u32, u32), mode: u32) -> io::Result<()> {
-    let mode = Mode::from_raw_mode(mode & 0o7777);
-    match mknodat(parent.as_fd(), name, kind, mode, makedev(numbers.0, numbers.1)) {
-        Err(Errno::EXIST) => Ok(()),
-        // The kernel applies the process's mask to the mode.
-        made => {
-            made.and_then(|()| chmodat(parent.as_fd(), name, mode, AtFlags::empty())).map_err(io::Error::from)
-        }
+/// Makes a node and returns it. `None` if the name exists: it may be a file of a volume, and stays as it is.
+/// The directory may belong to a volume, too, where another container renames files meanwhile. So nothing
+/// is changed by name after the node is made.
+fn node(
+    parent: &OwnedFd,
+    name: &OsStr,
+    kind: FileType,
+    numbers: (u32, u32),
+    mode: u32,
+) -> io::Result<Option<OwnedFd>> {
+    let number = makedev(numbers.0, numbers.1);
+    let mask = umask(Mode::empty());
+    let made = mknodat(parent.as_fd(), name, kind, Mode::from_raw_mode(mode & 0o7777), number);
+    umask(mask);
+    match made {
+        Err(Errno::EXIST) => return Ok(None),
+        made => made?,
     }
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let node = openat(parent, name, flags, Mode::empty())?;
+    let found = fstat(&node)?;
+    let is_other =
+        FileType::from_raw_mode(found.st_mode) != kind || (kind != FileType::Fifo && found.st_rdev != number);
+    if is_other { Err(io::Error::other("it was replaced while it was made")) } else { Ok(Some(node)) }
 }
 
 /// Mounts the guest's own node.
@@ -108,4 +128,34 @@ pub(super) fn is_null(file: &OwnedFd) -> bool {
         let is_device = FileType::from_raw_mode(stat.st_mode).is_char_device();
         is_device && stat.st_rdev == makedev(1, 3)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn fifo(parent: &OwnedFd, name: &str, mode: u32) -> Option<OwnedFd> {
+        node(parent, OsStr::new(name), FileType::Fifo, (0, 0), mode).unwrap()
+    }
+
+    #[test]
+    fn a_node_has_its_mode_whatever_the_mask_and_what_exists_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let parent = OwnedFd::from(File::open(dir.path()).unwrap());
+        let mode = |name: &str| fs::metadata(dir.path().join(name)).unwrap().permissions().mode() & 0o7777;
+        let mask = umask(Mode::from_raw_mode(0o077));
+        assert!(fifo(&parent, "made", 0o666).is_some());
+        assert_eq!(umask(mask), Mode::from_raw_mode(0o077), "the mask is as before");
+        assert_eq!(mode("made"), 0o666);
+        fs::write(dir.path().join("target"), "").unwrap();
+        fs::set_permissions(dir.path().join("target"), fs::Permissions::from_mode(0o600)).unwrap();
+        symlink("target", dir.path().join("link")).unwrap();
+        for name in ["target", "link"] {
+            assert!(fifo(&parent, name, 0o666).is_none());
+        }
+        assert_eq!(mode("target"), 0o600);
+    }
 }
