@@ -114,7 +114,7 @@ async fn send(source: &PipeEnd, connection: &Arc<OwnedFd>, grace: &mut Grace) ->
     };
     // Unchecked, because a terminal's master side is no pipe. Readiness works the same.
     let watched = pipe::Receiver::from_owned_fd_unchecked(source.to_watch()?)?;
-    while !grace.is_over() {
+    while !grace.is_over(source).await {
         if !mover.holds() {
             match grace.wait(watched.readable()).await {
                 Some(readable) => readable?,

@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::streams::pipe_end::PipeEnd;
+
 /// How long a silent stream is read after the process's end.
 const GRACE: Duration = Duration::from_millis(200);
 
@@ -45,19 +47,40 @@ pub(crate) struct Grace {
     /// Bytes received since the end. Beyond `pipe_bytes` they cannot be the process's own.
     after_end: usize,
     pipe_bytes: usize,
+    /// Whether the pipe was asked for its capacity after the end.
+    measured: bool,
 }
 
 impl Grace {
-    /// Starts the grace of a process. Its pipe holds at most `pipe_bytes`.
+    /// Starts the grace of a process. Its pipe holds at most `pipe_bytes`, unless the process enlarges it.
     pub(crate) fn new(ended: watch::Receiver<bool>, pipe_bytes: usize) -> Grace {
-        Grace { ended, deadline: None, after_end: 0, pipe_bytes }
+        Grace { ended, deadline: None, after_end: 0, pipe_bytes, measured: false }
     }
 
-    /// Returns true if no later byte can be the process's own.
-    pub(crate) fn is_over(&mut self) -> bool {
+    /// Returns true if no later byte can be the process's own. After the process's end, `source` is asked
+    /// once how much it holds.
+    pub(crate) async fn is_over(&mut self, source: &PipeEnd) -> bool {
+        if self.has_begun() && !self.measured {
+            self.measured = true;
+            let asking = source.call(|pipe| rustix::pipe::fcntl_getpipe_size(pipe));
+            // A terminal has no such size.
+            if let Some(Ok(Ok(bytes))) = self.wait_for_call(asking).await {
+                self.pipe_bytes = self.pipe_bytes.max(bytes);
+            }
+        }
+        self.has_passed()
+    }
+
+    /// Returns true after the process's end.
+    fn has_begun(&mut self) -> bool {
         if self.deadline.is_none() && *self.ended.borrow() {
             self.deadline = Some(Deadline::from_now());
         }
+        self.deadline.is_some()
+    }
+
+    fn has_passed(&mut self) -> bool {
+        self.has_begun();
         self.deadline.is_some_and(|deadline| Instant::now() >= deadline.silent)
             && self.after_end >= self.pipe_bytes
     }
@@ -111,7 +134,7 @@ mod tests {
         let mut grace = Grace::new(ended, 4);
         end.send(true).unwrap();
         let start = Instant::now();
-        while !grace.is_over() && grace.wait(tokio::time::sleep(pause)).await.is_some() {
+        while !grace.has_passed() && grace.wait(tokio::time::sleep(pause)).await.is_some() {
             grace.saw(count);
         }
         start.elapsed().as_millis()
@@ -129,18 +152,32 @@ mod tests {
         assert_eq!(read_for(Duration::from_millis(250), 1).await, 200);
     }
 
+    #[tokio::test]
+    async fn a_pipe_that_the_process_enlarged_counts_whole() {
+        let (reader, writer) = std::io::pipe().unwrap();
+        rustix::pipe::fcntl_setpipe_size(&writer, 1 << 20).unwrap();
+        let source = PipeEnd::new(reader.into()).unwrap();
+        let (end, ended) = watch::channel(false);
+        let mut grace = Grace::new(ended, 4);
+        assert!(!grace.is_over(&source).await);
+        assert_eq!(grace.pipe_bytes, 4, "it is asked at the end, not before");
+        end.send(true).unwrap();
+        assert!(!grace.is_over(&source).await);
+        assert_eq!(grace.pipe_bytes, 1 << 20);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_the_pipe_may_hold_is_taken_after_the_deadline() {
         // Bytes available at once, fewer than the pipe's capacity: all are taken.
         let (end, ended) = watch::channel(false);
         let mut grace = Grace::new(ended, 4);
         end.send(true).unwrap();
-        assert!(!grace.is_over());
+        assert!(!grace.has_passed());
         tokio::time::advance(Duration::from_secs(10)).await;
         grace.saw(3);
-        assert!(!grace.is_over());
+        assert!(!grace.has_passed());
         assert_eq!(grace.wait(async { 1 }).await, Some(1));
         grace.saw(1);
-        assert!(grace.is_over());
+        assert!(grace.has_passed());
     }
 }

@@ -72,7 +72,7 @@ impl Output {
                 self.shrank.notified().await;
                 continue;
             }
-            if grace.is_over() || !self.is_readable(&watched, &mut grace).await {
+            if grace.is_over(source).await || !self.is_readable(&watched, &mut grace).await {
                 break;
             }
             let output = Arc::clone(&self);
