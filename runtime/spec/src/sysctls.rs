@@ -16,14 +16,19 @@ const FORWARD: (&str, &str) = ("net.ipv4.ip_forward", "1");
 /// A kubelet's setting on its node (`setupKernelTunables`): programs may reserve more memory than there is.
 const OVERCOMMIT: (&str, &str) = ("vm.overcommit_memory", "1");
 
+/// What distributions set on a node, or what databases ask their operators to set there. No pod can name
+/// them, because a kubelet allows only settings of namespaces. They cost nothing until they are used.
+const MAP_COUNT: (&str, &str) = ("vm.max_map_count", "1048576");
+const ASYNC_REQUESTS: (&str, &str) = ("fs.aio-max-nr", "1048576");
+
 impl PodSpec {
     /// The kernel settings to make in the guest.
     pub fn guest_sysctls(&self) -> BTreeMap<String, String> {
         // Groups beyond a user namespace's mapping are not the network's.
         let has_user_namespace = !self.namespaces.gids.is_empty();
-        let defaults = [Some(PORTS), Some(FORWARD), Some(OVERCOMMIT), (!has_user_namespace).then_some(PING)];
+        let defaults = [PORTS, FORWARD, OVERCOMMIT, MAP_COUNT, ASYNC_REQUESTS];
         let mut all = self.sysctls.clone();
-        for (name, value) in defaults.into_iter().flatten() {
+        for (name, value) in defaults.into_iter().chain((!has_user_namespace).then_some(PING)) {
             // Both separators are in use (sysctl(8)).
             if !self.sysctls.keys().any(|asked| asked.replace('/', ".") == name) {
                 all.insert(name.to_owned(), value.to_owned());
@@ -48,6 +53,7 @@ mod tests {
         let all = sysctls(&[]);
         assert_eq!((all[PORTS.0].as_str(), all[PING.0].as_str()), ("0", "0 2147483647"));
         assert_eq!(all[FORWARD.0], "1");
+        assert_eq!(all["vm.max_map_count"], "1048576", "Elasticsearch starts from 262144");
         let asked = sysctls(&[("net/ipv4/ip_unprivileged_port_start", "500"), (OVERCOMMIT.0, "2")]);
         assert_eq!(asked["net/ipv4/ip_unprivileged_port_start"], "500");
         assert!(!asked.contains_key(PORTS.0));

@@ -21,6 +21,8 @@ async fn limits_of_the_guests_kernel_are_those_of_the_memory_that_the_pod_may_ha
         ("awk '/^Max processes/ { print $3 }' /proc/self/limits", threads / 2),
         ("cat /proc/sys/user/max_pid_namespaces", threads / 2),
         ("cat /proc/sys/fs/file-max", most / 10 / 1024),
+        ("cat /proc/sys/fs/aio-max-nr", 1_048_576),
+        ("cat /proc/sys/vm/max_map_count", 1_048_576),
         ("cat /proc/sys/fs/inotify/max_user_instances", 128),
         ("cat /proc/sys/fs/inotify/max_user_watches", 8192),
         ("cat /proc/sys/net/ipv4/tcp_max_tw_buckets", (most / (256 * 1024)).min(262_144)),
