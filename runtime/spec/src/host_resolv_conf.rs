@@ -23,8 +23,8 @@ pub struct HostResolvConf {
 
 impl HostResolvConf {
     /// Takes the servers from the host's file, or from systemd-resolved's if the host's has only those that a
-    /// guest cannot reach. `resolved` returns the text of that file, empty if there is none. It is called only
-    /// if needed.
+    /// guest cannot reach. `resolved` returns the text of that file, empty if there is none. It is called
+    /// only if needed.
     ///
     /// # Errors
     /// Those of `resolved`.

@@ -49,8 +49,8 @@ async fn connect(socket: &Path) -> Client {
 }
 
 async fn ask(mut client: Client) -> anyhow::Result<OnRecord> {
-    // The daemon's own pods are asked for before and after: otherwise one made or removed meanwhile would look
-    // like a pod of the runtime behind the daemon.
+    // The daemon's own pods are asked for before and after: otherwise one made or removed meanwhile would
+    // look like a pod of the runtime behind the daemon.
     let before = info(&mut client).await?;
     let runtime = &mut client.runtime;
     let pods = runtime.list_pod_sandbox(v1::ListPodSandboxRequest::default()).await.map_err(refused)?;

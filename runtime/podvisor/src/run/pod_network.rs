@@ -102,8 +102,8 @@ impl NodeNames<'_> {
         NodeNames { resolv_conf: Path::new(RESOLV_CONF), resolved_conf: Path::new(RESOLVED_CONF) }
     }
 
-    /// A warning if the node has name servers, but none that a pod can reach. The daemon decides by itself: an
-    /// unreadable file is its matter.
+    /// A warning if the node has name servers, but none that a pod can reach. The daemon decides by itself:
+    /// an unreadable file is its matter.
     pub(super) fn warning(self) -> Option<String> {
         self.reachable().ok().filter(HostResolvConf::is_cut_off).map(|found| cut_off(&found))
     }
