@@ -10,6 +10,7 @@
 mod host;
 mod install;
 mod kubelet;
+mod kubelet_runtime;
 mod label;
 mod leave;
 mod look;
@@ -27,6 +28,8 @@ mod tests;
 
 pub use host::{Host, MountedHost, enter};
 pub use install::{InstallSpec, install};
+pub use kubelet::KubeletError;
+pub use kubelet_runtime::{KubeletRuntime, kubelet_runtime};
 pub use label::Cluster;
 pub use leave::{LeaveError, leave};
 pub use processes::vmms;

@@ -25,6 +25,7 @@ mod exit;
 mod explain;
 mod image;
 mod inspect;
+mod kubelet;
 mod kvm;
 mod listing;
 mod log_follower;

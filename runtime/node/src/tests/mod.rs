@@ -2,6 +2,7 @@
 
 mod faults;
 mod installs;
+mod kubelet_runtimes;
 mod kubelets;
 mod node;
 mod removals;

@@ -1,5 +1,5 @@
 //! `podvisor bench`: times pods on this node, one after the other, by the calls of a kubelet. Handlers of the
-//! runtime behind Podvisor can be measured beside.
+//! runtime behind Podvisor can be measured beside. A kubelet on the same daemon would end the pods meanwhile.
 //!
 //! ```text
 //!   pull ─► for each handler, for each pod: start ─► exec ─► memory ─► stop ─► percentiles
@@ -11,7 +11,7 @@ mod pod;
 
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::figures::{Figures, Round};
@@ -21,6 +21,7 @@ use crate::daemon::{Daemon, DaemonError};
 use crate::exit;
 use crate::image::CredentialArgs;
 use crate::image::pull::find_or_pull_to_run;
+use crate::kubelet;
 use crate::show::{Form, FormArg, json, out, table};
 use crate::terminal;
 
@@ -46,6 +47,12 @@ pub(crate) struct Args {
 /// Measures the handlers and prints a row for each.
 pub(crate) async fn bench(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let daemon = Daemon::dial(config).await?;
+    ensure!(
+        !kubelet::ends_pods_of_others(&config.socket()),
+        "the node's kubelet uses the daemon on {}, and ends the measured pods within seconds, as it does with each \
+         pod that is not its own; drain the node, stop the kubelet, and measure then",
+        config.socket().display()
+    );
     let Some(image) = find_or_pull_to_run(&daemon, &args.credentials, &args.image).await? else {
         return Ok(exit::INTERRUPTED.into());
     };

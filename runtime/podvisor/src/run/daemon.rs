@@ -11,6 +11,7 @@ use proto_cri::v1;
 use tokio::process::{Child, Command};
 
 use super::network;
+pub(crate) use super::network::PodNetwork;
 use super::place::Place;
 use crate::client::{self, Client};
 use crate::config::Config;
@@ -25,15 +26,6 @@ const START_INTERVAL: Duration = Duration::from_millis(20);
 /// Timeout for the end of the daemon before it is killed: the timeout for its pods, and a reserve for the
 /// rest.
 const STOP_TIMEOUT: Duration = REMOVE_TIMEOUT.saturating_add(Duration::from_secs(15));
-
-/// The network of a private daemon's pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PodNetwork {
-    /// The node's, if it has one.
-    OfTheNode,
-    /// A network with access to the node alone. The node's own may accept only pods of a cluster.
-    OfItsOwn,
-}
 
 /// A running daemon.
 #[derive(Debug)]
@@ -57,7 +49,7 @@ pub(crate) async fn start(
     std::fs::create_dir_all(dir).with_context(|| format!("making {} (are you root?)", dir.display()))?;
     let mut private = place.configure(config);
     let written = match pods {
-        PodNetwork::OfTheNode => network::ensure(config, dir, &place.leases)?,
+        PodNetwork::OfTheNode | PodNetwork::Bridge => network::ensure(config, dir, &place.leases, pods)?,
         PodNetwork::OfItsOwn => Some(network::write_link(dir, &place.leases)?),
     };
     private.cni.conf_dir = written.unwrap_or(private.cni.conf_dir);

@@ -6,19 +6,38 @@ use std::path::{Path, PathBuf};
 
 use crate::config::Config;
 
-/// Returns `None` if the operator has a configuration: it is used instead. Otherwise writes one below `dir`
-/// and returns its directory. All private daemons share `leases`, because they share the bridge.
-pub(super) fn ensure(config: &Config, dir: &Path, leases: &Path) -> std::io::Result<Option<PathBuf>> {
-    let configured = std::fs::read_dir(&config.cni.conf_dir)
-        .map(|entries| {
-            entries.flatten().any(|entry| {
-                let path = entry.path();
-                path.extension().is_some_and(|extension| {
-                    ["conf", "conflist", "json"].iter().any(|known| extension == *known)
+/// The network of a private daemon's pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PodNetwork {
+    /// The node's, if it has one.
+    OfTheNode,
+    /// A bridge, for a node whose own network is a cluster's and may accept only the cluster's pods.
+    Bridge,
+    /// A network with access to the node alone, for the same reason.
+    OfItsOwn,
+}
+
+/// Returns `None` if `pods` may have the operator's configuration and there is one: it is used instead.
+/// Otherwise writes one below `dir` and returns its directory. All private daemons share `leases`, because
+/// they share the bridge.
+pub(super) fn ensure(
+    config: &Config,
+    dir: &Path,
+    leases: &Path,
+    pods: PodNetwork,
+) -> std::io::Result<Option<PathBuf>> {
+    let may_be_the_nodes = pods == PodNetwork::OfTheNode;
+    let configured = may_be_the_nodes
+        && std::fs::read_dir(&config.cni.conf_dir)
+            .map(|entries| {
+                entries.flatten().any(|entry| {
+                    let path = entry.path();
+                    path.extension().is_some_and(|extension| {
+                        ["conf", "conflist", "json"].iter().any(|known| extension == *known)
+                    })
                 })
             })
-        })
-        .unwrap_or(false);
+            .unwrap_or(false);
     if configured {
         return Ok(None);
     }
@@ -98,11 +117,13 @@ mod tests {
         let mut config = Config::default();
         config.cni.conf_dir = dir.path().join("net.d");
         let leases = dir.path().join("leases");
-        let written = ensure(&config, dir.path(), &leases).unwrap().unwrap();
+        let ensure = |config: &Config, pods| ensure(config, dir.path(), &leases, pods).unwrap();
+        let written = ensure(&config, PodNetwork::OfTheNode).unwrap();
         assert!(written.join("10-podvisor.conflist").exists());
         std::fs::create_dir_all(&config.cni.conf_dir).unwrap();
         std::fs::write(config.cni.conf_dir.join("10-mine.conflist"), "{}").unwrap();
-        assert_eq!(ensure(&config, dir.path(), &leases).unwrap(), None);
+        assert_eq!(ensure(&config, PodNetwork::OfTheNode), None);
+        assert_eq!(ensure(&config, PodNetwork::Bridge), Some(written));
     }
 
     #[test]

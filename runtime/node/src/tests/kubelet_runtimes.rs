@@ -1,0 +1,55 @@
+//! The runtime of a running kubelet.
+
+use std::fs;
+use std::path::Path;
+
+use super::node::Node;
+use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
+
+const SOCKET: &str = "/run/podvisor/podvisor.sock";
+
+fn runtime(node: &Node) -> KubeletRuntime {
+    kubelet_runtime(&node.root, Path::new(SOCKET)).unwrap()
+}
+
+#[test]
+fn a_kubelet_uses_the_daemon_if_its_arguments_or_its_configuration_name_the_socket() {
+    let node = Node::new();
+    assert_eq!(runtime(&node), KubeletRuntime::Another);
+    for (arguments, expected) in [
+        ("--container-runtime-endpoint=unix:///run/podvisor/podvisor.sock", KubeletRuntime::Podvisor),
+        ("--container-runtime-endpoint\0/var/run/podvisor/podvisor.sock", KubeletRuntime::Podvisor),
+        ("--container-runtime-endpoint=unix:///run/crio/crio.sock", KubeletRuntime::Another),
+        ("--v=2", KubeletRuntime::Another),
+        ("--config=/var/lib/kubelet/config.yaml", KubeletRuntime::Another),
+    ] {
+        fs::write(node.path("proc/40/cmdline"), format!("kubelet\0{arguments}\0")).unwrap();
+        assert_eq!(runtime(&node), expected, "{arguments}");
+    }
+    let config = format!("containerRuntimeEndpoint: unix://{SOCKET}\n");
+    fs::write(node.path("var/lib/kubelet/config.yaml"), config).unwrap();
+    assert_eq!(runtime(&node), KubeletRuntime::Podvisor);
+    fs::remove_dir_all(node.path("proc/40")).unwrap();
+    assert_eq!(runtime(&node), KubeletRuntime::Unknown);
+}
+
+#[test]
+fn the_runtime_of_k3s_is_that_of_the_last_of_its_files() {
+    let node = Node::new();
+    fs::remove_dir_all(node.path("proc/40")).unwrap();
+    let overrides = node.path("etc/rancher/k3s/config.yaml.d");
+    fs::create_dir_all(&overrides).unwrap();
+    fs::write(overrides.join("90-podvisor.yaml"), format!("container-runtime-endpoint: unix://{SOCKET}\n"))
+        .unwrap();
+    assert_eq!(runtime(&node), KubeletRuntime::Unknown, "k3s does not run");
+    node.process(50, "k3s-server", "/usr/local/bin/k3s server\0");
+    assert_eq!(runtime(&node), KubeletRuntime::Podvisor);
+    fs::write(overrides.join("91-more.yaml"), "token: x\n").unwrap();
+    fs::write(overrides.join("92-note.txt"), "container-runtime-endpoint: unix:///x\n").unwrap();
+    assert_eq!(runtime(&node), KubeletRuntime::Podvisor);
+    fs::remove_file(overrides.join("90-podvisor.yaml")).unwrap();
+    assert_eq!(runtime(&node), KubeletRuntime::Another);
+    let own = node.path("etc/rancher/k3s/config.yaml");
+    fs::write(own, format!("container-runtime-endpoint: {SOCKET}\n")).unwrap();
+    assert_eq!(runtime(&node), KubeletRuntime::Podvisor);
+}
