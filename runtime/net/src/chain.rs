@@ -134,6 +134,17 @@ impl NetworkList {
         Ok(())
     }
 
+    /// Checks that the plugins reported an address for the pod: nothing reaches a pod without one. A chained
+    /// plugin that does not pass on its `prevResult` loses it.
+    pub(crate) fn require_address(&self, reported: &result::AddResult) -> Result<(), NetError> {
+        if !reported.ips.is_empty() {
+            return Ok(());
+        }
+        let last = self.plugins.last().and_then(|plugin| plugin.get("type")?.as_str());
+        let reason = "the last result of the network's plugins has no address for the pod".into();
+        Err(NetError::PluginAnswer { plugin: last.unwrap_or_default().to_owned(), command: "ADD", reason })
+    }
+
     /// Runs GC: each plugin cleans up after attachments not in this list of container ids and interface
     /// names. A failing plugin does not stop the others. Plugins before 1.1.0 are not asked.
     pub(crate) async fn collect(&self, plugins: &Plugins, valid: &[(String, String)]) -> Vec<NetError> {

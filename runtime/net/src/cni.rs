@@ -328,6 +328,7 @@ impl Cni {
         let (result, reported) = chain.add(Some(&mut watch)).await?;
         entry.result = result;
         self.remember(&entry).await?;
+        entry.list.require_address(&reported)?;
         self.spares.put_away(watch.take_files());
         let settings = sources.settings.decide(watch.end(sources.settings.replays()).await)?;
         let attaching = netns::within(path, |handle| attach::attach(handle, INTERFACE, reported.interfaces));

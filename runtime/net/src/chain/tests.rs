@@ -324,6 +324,20 @@ async fn null_is_a_result_without_anything_and_another_version_is_named() {
 }
 
 #[tokio::test]
+async fn a_result_without_an_address_for_the_pod_is_an_error_of_the_last_plugin() {
+    for forgetful in [r#"echo '{"cniVersion":"1.0.0"}'"#, "echo null", r#"echo '{"ips":[]}'"#] {
+        let scripts = Scripts::new(&[("first", ETH0), ("last", forgetful)]);
+        let (plugins, list, spec) =
+            (scripts.plugins(), list("1.0.0", &json!([{"type": "first"}, {"type": "last"}])), spec());
+        let (_, reported) = chain(&plugins, &list, &spec).add(None).await.unwrap();
+        let error = list.require_address(&reported).unwrap_err().to_string();
+        let expected =
+            "CNI plugin last ADD: the last result of the network's plugins has no address for the pod";
+        assert_eq!(error, expected);
+    }
+}
+
+#[tokio::test]
 async fn del_passes_over_what_is_gone_and_over_what_a_plugin_says_on_success() {
     for body in [
         r#"echo '{"code":3,"msg":"who?"}'; exit 1"#,

@@ -4,6 +4,7 @@
 use std::{
     fs::{self, File},
     io::{Read, Write},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -56,7 +57,7 @@ impl Node {
     pub(crate) fn cni(dir: &Path, netns_dir: PathBuf) -> Cni {
         Cni::new(CniConfig {
             conf_dir: dir.join("net.d"),
-            bin_dirs: vec![PLUGIN_DIR.into()],
+            bin_dirs: vec![dir.join("bin"), PLUGIN_DIR.into()],
             cache_dir: dir.join("cache"),
             netns_dir,
             // A software node under load is very slow.
@@ -64,6 +65,14 @@ impl Node {
             spares_max: 1,
             ..CniConfig::default()
         })
+    }
+
+    /// Installs a shell script as a plugin.
+    pub(crate) fn install(&self, plugin: &str, script: &str) {
+        let path = self.dir.path().join("bin").join(plugin);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     pub(crate) fn write_network(&self, text: &str) {

@@ -220,6 +220,20 @@ fn a_failed_setup_undoes_what_came_before() {
 }
 
 #[test]
+fn a_pod_without_an_address_is_refused_and_undone() {
+    on_a_node(async |node| {
+        node.install("forgetful", r#"[ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion":"1.0.0"}'"#);
+        node.configure(r#",{"type":"forgetful"}"#);
+        let error = node.cni.setup(&spec()).await.unwrap_err();
+        assert!(
+            matches!(&error, NetError::PluginAnswer { plugin, .. } if plugin == "forgetful"),
+            "{error:?}"
+        );
+        assert_eq!(node.left_over(), Vec::<String>::new());
+    });
+}
+
+#[test]
 fn real_plugins_make_a_pods_network_in_every_version() {
     on_a_node(async |node| {
         for version in ["", "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"] {
