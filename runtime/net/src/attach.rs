@@ -11,7 +11,7 @@ use futures::TryStreamExt;
 use netlink_packet_route::{
     AddressFamily,
     address::AddressMessage,
-    link::{LinkAttribute, LinkFlags, LinkLayerType, LinkMessage},
+    link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage},
     neighbour::NeighbourMessage,
     route::RouteMessage,
 };
@@ -143,14 +143,37 @@ fn name(link: &LinkMessage) -> Option<&str> {
     })
 }
 
+/// Returns the link's MAC, or an error if neighbours cannot be reached by MACs: the guest's driver refuses a
+/// zero one, and a link of layer 3 drops ARP. A dummy has no ARP either, and its addresses work in the guest.
 fn mac(name: &str, link: &LinkMessage) -> Result<[u8; 6], NetError> {
+    let unfit = |reason: &str| NetError::Interface { name: name.to_owned(), reason: reason.into() };
     let bytes = link.attributes.iter().find_map(|attribute| match attribute {
         LinkAttribute::Address(bytes) => <[u8; 6]>::try_from(bytes.as_slice()).ok(),
         _ => None,
     });
-    bytes.filter(|_| link.header.link_layer_type == LinkLayerType::Ether).ok_or_else(|| NetError::Interface {
-        name: name.to_owned(),
-        reason: "is not an Ethernet link with a MAC".into(),
+    let mac = bytes
+        .filter(|_| link.header.link_layer_type == LinkLayerType::Ether)
+        .ok_or_else(|| unfit("is not an Ethernet link with a MAC"))?;
+    let layer_3 = link.header.flags.contains(LinkFlags::Noarp)
+        && matches!(kind(link), Some(InfoKind::Netkit | InfoKind::IpVlan));
+    if mac == [0; 6] || layer_3 {
+        return Err(unfit(
+            "has no Ethernet addresses of its own (netkit or ipvlan in layer 3 mode), but a VM needs them; \
+             use the layer 2 mode, or veth",
+        ));
+    }
+    Ok(mac)
+}
+
+/// The link's kind, such as veth. A network card has none.
+fn kind(link: &LinkMessage) -> Option<&InfoKind> {
+    let details = link.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::LinkInfo(details) => Some(details),
+        _ => None,
+    });
+    details?.iter().find_map(|detail| match detail {
+        LinkInfo::Kind(kind) => Some(kind),
+        _ => None,
     })
 }
 
@@ -260,5 +283,30 @@ mod tests {
             refused.contains("eth0") && refused.contains("not in the pod's network namespace"),
             "{refused}"
         );
+    }
+
+    fn link(kind: InfoKind, mac: [u8; 6], flags: LinkFlags) -> LinkMessage {
+        let mut link = LinkMessage::default();
+        link.header.link_layer_type = LinkLayerType::Ether;
+        link.header.flags = flags;
+        let kind = LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]);
+        link.attributes = vec![LinkAttribute::Address(mac.into()), kind];
+        link
+    }
+
+    #[test]
+    fn links_without_ethernet_addresses_are_refused_by_name() {
+        let some = [2, 0, 0, 0, 0, 1];
+        for (kind, address) in
+            [(InfoKind::Netkit, [0; 6]), (InfoKind::Netkit, some), (InfoKind::IpVlan, some)]
+        {
+            let refused = mac("eth0", &link(kind, address, LinkFlags::Noarp)).unwrap_err().to_string();
+            assert!(refused.starts_with("interface eth0: has no Ethernet addresses of its own"), "{refused}");
+        }
+        // Of a driver without ARP, and with static neighbours.
+        for kind in [InfoKind::Veth, InfoKind::Dummy] {
+            assert_eq!(mac("eth0", &link(kind, some, LinkFlags::Noarp)).unwrap(), some);
+        }
+        assert_eq!(mac("eth0", &link(InfoKind::IpVlan, some, LinkFlags::empty())).unwrap(), some);
     }
 }
