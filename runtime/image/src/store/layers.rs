@@ -87,12 +87,24 @@ impl Store {
         };
         let Unpacked { data: new_data, tree: new_tree, content_bytes, tree_bytes } = unpacked;
         let point = Point::ImageLayerRename;
-        let data_verity = match self.data_that_is_here(diff_id, content_bytes, &places.data, &data)? {
-            Some(known) => known.data_verity,
-            None if content_bytes == 0 => None,
-            None => files::publish_sealed(point, new_data, &places.data, &data)?,
+        let known = self.data_that_is_here(diff_id, content_bytes, &places.data, &data)?;
+        let is_new = known.is_none();
+        let data_verity = match known {
+            Some(known) => Ok(known.data_verity),
+            None if content_bytes == 0 => Ok(None),
+            None => files::publish_sealed(point, new_data, &places.data, &data),
         };
-        let tree_verity = files::publish_sealed(point, new_tree, &places.tree, &tree)?;
+        let sealed = data_verity.and_then(|data_verity| {
+            Ok((data_verity, files::publish_sealed(point, new_tree, &places.tree, &tree)?))
+        });
+        let (data_verity, tree_verity) = sealed.inspect_err(|_| {
+            // The index does not have them, so no removal would ever find them. The disk may be full.
+            if is_new {
+                remove_files([&data, &tree]).unwrap_or_else(|error| {
+                    tracing::warn!(diff_id, %error, "files of an unfinished layer are left");
+                });
+            }
+        })?;
         let record = LayerRecord { content_bytes, tree_bytes, data_verity, tree_verity };
         // A writer of the index replaces the state with its own copy.
         let _writer = self.writer();
@@ -134,16 +146,19 @@ impl Store {
                 if is_pinned { None } else { state.index.layers.remove(&diff_id) }
             };
             let Some(record) = taken else { continue };
-            let paths = [self.data_path(&diff_id), self.tree_path(&diff_id)].into_iter().flatten();
-            let removed: Result<Vec<()>, _> =
-                paths.map(|path| files::remove_at(Point::ImageLayerRemove, &path)).collect();
-            if let Err(error) = removed {
+            let paths = [self.data_path(&diff_id), self.tree_path(&diff_id)];
+            if let Err(error) = remove_files(paths.iter().flatten()) {
                 self.state().index.layers.insert(diff_id, record);
                 outcome = outcome.and(Err(error));
             }
         }
         outcome
     }
+}
+
+/// Removes files of a layer, up to the first failure.
+fn remove_files<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> Result<(), ImageError> {
+    paths.into_iter().try_for_each(|path| files::remove_at(Point::ImageLayerRemove, path))
 }
 
 /// Images refer to the blocks of these contents, so no others may take their place.

@@ -288,6 +288,25 @@ fn after_a_restart_nothing_of_a_removed_image_goes_before_its_users_are_known() 
 }
 
 #[test]
+fn a_layer_that_cannot_be_published_leaves_nothing_in_place_unless_it_was_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path());
+    let without_tree = || {
+        let at = |name: &str| store.temporary().join(name);
+        let places = Places { data: at("data"), tree: at("none") };
+        let (data, tree) = (file(&places.data, 2 * MIB), file(&at("tree"), 9));
+        let unpacked = Unpacked { data, tree, content_bytes: 4096, tree_bytes: 9 };
+        store.publish_layer(&id('1'), unpacked, &places)
+    };
+    without_tree().unwrap_err();
+    assert_eq!(counts(&store), (0, 0, 0));
+    publish(&store, &id('1'), 4096, 0).unwrap();
+    without_tree().unwrap_err();
+    assert_eq!(counts(&store), (0, 2, 0));
+    assert!(store.layer_with_data(&id('1')).unwrap().is_some());
+}
+
+#[test]
 fn a_layer_that_comes_again_keeps_the_contents_that_images_name() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with(directory.path(), &[record('a', "a:1", &['1'])]);
