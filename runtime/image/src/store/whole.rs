@@ -1,5 +1,5 @@
-//! Checks if the files of an image or a layer are the stored ones. Owns the check from outside: file types, lengths and
-//! digests; never reads the contents.
+//! Checks if the files of an image or a layer are the stored ones. Owns the check from outside: file types,
+//! lengths and digests; never reads the contents.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
