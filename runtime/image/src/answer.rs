@@ -13,6 +13,7 @@ use reqwest::{Response, StatusCode};
 use url::Url;
 
 use crate::challenge::retry_after;
+use crate::digest::digest_hex;
 use crate::said::said;
 
 /// Most bytes read of an error's body; the rest is ignored.
@@ -58,6 +59,13 @@ pub(crate) fn beginning_of(response: &Response) -> Option<u64> {
         }
         _ => None,
     }
+}
+
+/// Returns the digest of an answer's document, if the host says a valid one (OCI distribution specification,
+/// "Pulling manifests").
+pub(crate) fn digest_of(response: &Response) -> Option<String> {
+    let digest = response.headers().get("docker-content-digest")?.to_str().ok()?.trim();
+    digest_hex(digest).is_ok().then(|| digest.to_owned())
 }
 
 /// Reads a whole body, of at most `limit` bytes.

@@ -11,11 +11,11 @@ use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use oci_client::Reference;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, RANGE};
-use reqwest::{Certificate, Identity, RequestBuilder, Response, StatusCode};
+use reqwest::{Certificate, Identity, Method, RequestBuilder, Response, StatusCode};
 use url::Url;
 
 use crate::access::{Access, Auth, Keys};
-use crate::answer::{ClientError, beginning_of, read, refusal, shown};
+use crate::answer::{ClientError, beginning_of, digest_of, read, refusal, shown};
 use crate::challenge::Challenge;
 use crate::hosts::Host;
 
@@ -91,6 +91,21 @@ impl Client {
         }
     }
 
+    /// Asks for the digest of a manifest, without the manifest. `None` if the host does not say it.
+    pub(crate) async fn manifest_digest(
+        &self,
+        reference: &Reference,
+        accepted: &[&str],
+    ) -> Result<Option<String>, ClientError> {
+        let name = reference.digest().or(reference.tag()).unwrap_or("latest");
+        let request = self.request(Method::HEAD, "manifests", name).header(ACCEPT, accepted.join(", "));
+        let response = self.send(request).await?;
+        match response.status() {
+            StatusCode::OK => Ok(digest_of(&response)),
+            _ => Err(refusal(response).await),
+        }
+    }
+
     /// Gets a blob's bytes from `offset`, or from an earlier position. Returns the position.
     pub(crate) async fn blob(
         &self,
@@ -128,10 +143,14 @@ impl Client {
     }
 
     fn get(&self, kind: &str, name: &str) -> RequestBuilder {
+        self.request(Method::GET, kind, name)
+    }
+
+    fn request(&self, method: Method, kind: &str, name: &str) -> RequestBuilder {
         let Client { api, repository, namespace, .. } = self;
         // Digests are computed over the unencoded bytes. Without this header a server may choose any
         // encoding.
-        let request = self.http.get(format!("{api}/{repository}/{kind}/{name}{namespace}"));
+        let request = self.http.request(method, format!("{api}/{repository}/{kind}/{name}{namespace}"));
         request.header(ACCEPT_ENCODING, "identity")
     }
 

@@ -104,6 +104,17 @@ impl Endpoint {
         }
     }
 
+    /// Asks for the digest of the name's manifest, without the manifest. `None` if the host does not say it.
+    pub(crate) async fn manifest_digest(&self) -> Result<Option<String>, ImageError> {
+        let what = format!("manifest {}", self.reference);
+        self.login().await?;
+        let digest = self.client.manifest_digest(&self.reference, &ACCEPTED);
+        match tokio::time::timeout(ANSWER_LIMIT, digest).await {
+            Ok(result) => result.map_err(|error| self.explain(&what, error)),
+            Err(_) => Err(deadline(&what)),
+        }
+    }
+
     /// Gets a blob from `offset` on. Extra addresses in the descriptor are not used.
     pub(crate) async fn blob(&self, digest: &str, what: &str, offset: u64) -> Result<BlobStream, ImageError> {
         self.login().await?;

@@ -1,7 +1,8 @@
 //! The steps of one pull. Owns their order; each step is in the module named after it.
 //!
 //! ```text
-//! source ► manifest (► manifests for linux/amd64) ► config ► [image there? ► names added, done]
+//! source ► [its digest is of an image there? ► name added, done]
+//!       ► manifest (► manifests for linux/amd64) ► config ► [image there? ► names added, done]
 //!       ► missing layers, few at once: network ► hash ► disk and ► decompress ► hash ► archive ► tree, data
 //!       ► all layers stacked in order ► image file ► renamed into place ► index written ► blobs removed
 //! ```
@@ -74,6 +75,9 @@ pub(crate) async fn registry(
 
 impl Pull {
     pub(crate) async fn run(self) -> Result<Listed, ImageError> {
+        if let Some(listed) = step(span!("compare the digest"), self.unchanged()).await? {
+            return Ok(listed);
+        }
         let (manifest, digest) = step(span!("get the manifest"), self.manifest()).await?;
         let blobs: Vec<String> = std::iter::once(&manifest.config)
             .chain(&manifest.layers)
@@ -88,6 +92,25 @@ impl Pull {
             tracing::warn!(error = crate::error::chain(&error), "unneeded blobs of an image are left");
         }
         Ok(listed)
+    }
+
+    /// Adds the pull's name to the image that its registry has under this name, if the image is here. The
+    /// kubelet pulls with each start of many containers, and registries limit how often a manifest is given.
+    /// `None` if the manifest is needed.
+    async fn unchanged(&self) -> Result<Option<Listed>, ImageError> {
+        let Some(digest_name) = self.source.digest_name(|name| self.store.may_have(name)).await else {
+            return Ok(None);
+        };
+        let Some(known) = self.store.only_with(&digest_name) else { return Ok(None) };
+        let repo_tags = self.names.iter().filter_map(Name::repo_tag).collect();
+        // Without a file of its own, it only adds names.
+        let names = Record { repo_tags, repo_digests: vec![digest_name], file_bytes: 0, ..known };
+        match self.add(names).await {
+            Ok(listed) => Ok(Some(listed)),
+            // Its files were removed or altered.
+            Err(ImageError::Unknown(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Creates the image unless it exists, and adds the pull's name to it.

@@ -139,6 +139,20 @@ impl Registry {
         self.ask(&what, expected.is_some(), &HashSet::new(), question).await
     }
 
+    /// Asks each host once for the digest of the name's manifest, without the manifest. Registries count only
+    /// manifests as pulls. `None` if no host says it. A request for the manifest then has the reason.
+    pub(crate) async fn manifest_digest(&self, name: &Name) -> Option<String> {
+        let expected = name.reference.digest();
+        let what = format!("digest of {}", name.whole());
+        let question = |endpoint, _| Endpoint::manifest_digest(endpoint);
+        let answer = self.ask_each(&what, expected.is_some(), &HashSet::new(), question).await.ok()?;
+        match (expected, answer) {
+            (Some(expected), Some(digest)) => (digest == expected).then_some(digest),
+            (Some(expected), None) => Some(expected.to_owned()),
+            (None, answer) => answer,
+        }
+    }
+
     /// Gets a blob from `offset`, or from 0 if the host cannot resume, and the number of the host. Hosts in
     /// `wrong` are skipped.
     pub(crate) async fn blob(

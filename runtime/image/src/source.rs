@@ -20,6 +20,17 @@ pub(crate) enum Source {
 }
 
 impl Source {
+    /// Returns the digest name of the image's own document, without getting the document. `None` if its
+    /// registry does not say it, or `is_worth_asking` is false for the name.
+    pub(crate) async fn digest_name(&self, is_worth_asking: impl FnOnce(&Name) -> bool) -> Option<String> {
+        match self {
+            Source::Registry(registry, name) if is_worth_asking(name) => {
+                registry.manifest_digest(name).await.map(|digest| name.repo_digest(&digest))
+            }
+            Source::Registry(..) | Source::Spool(..) => None,
+        }
+    }
+
     /// Gets a document and its digest: of the image itself, or of another digest beside it.
     pub(crate) async fn manifest(&self, digest: Option<&str>) -> Result<(Bytes, String), ImageError> {
         match (self, digest) {

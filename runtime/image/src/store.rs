@@ -29,11 +29,11 @@ use crate::digest::{self, digest_hex};
 use crate::error::ImageError;
 use crate::files;
 use crate::locks::Locks;
-use crate::name::{Name, id_prefix};
 
 mod index;
 mod layers;
 mod leases;
+mod named;
 mod whole;
 
 use index::Found;
@@ -262,24 +262,6 @@ impl Store {
         let layers = state.index.layers.iter().filter(|(diff_id, _)| record.layers.contains(diff_id));
         let layers = layers.map(|(diff_id, layer)| (diff_id.clone(), layer.clone())).collect();
         Some((Index { layers, ..Index::default() }, record))
-    }
-
-    /// Finds an image by tag, digest name, id or short id.
-    pub(crate) fn find(&self, name: &str) -> Option<Listed> {
-        let state = self.state();
-        let records = &state.index.records;
-        let listed = |record| Listed::new(&state.index, record);
-        if let Some(prefix) = id_prefix(name) {
-            let mut matching = records.values().filter(|record| prefix.is_of(&record.id));
-            if let (Some(record), None) = (matching.next(), matching.next()) {
-                return Some(listed(record));
-            }
-        }
-        let whole = Name::parse(name).ok()?.whole();
-        records
-            .values()
-            .find(|record| record.repo_tags.contains(&whole) || record.repo_digests.contains(&whole))
-            .map(listed)
     }
 
     /// Adds an image, or names to an existing one. A tag is taken from its previous image.

@@ -24,4 +24,5 @@ mod pull;
 mod random;
 mod refuse;
 mod tokens;
+mod unchanged;
 mod wire;
