@@ -237,8 +237,8 @@ async fn join(handle: &Handle, inner: u32, mtu: u16, tap_name: &str) -> Result<(
     Ok(())
 }
 
-/// Undoes the change of [`attach`] that outlives the namespace: a link of the node lent to the pod by a plugin
-/// goes back to the node at DEL, and should not take the frames of all groups there.
+/// Undoes the change of [`attach`] that outlives the namespace. A link of the node, lent to the pod by a
+/// plugin, goes back to the node at DEL. It should not take the frames of all groups there.
 pub(crate) async fn detach(handle: Handle) -> Result<(), NetError> {
     let failed = |source| NetError::Netlink { action: "resetting the pod's links".into(), source };
     let links: Vec<LinkMessage> = handle.link().get().execute().try_collect().await.map_err(failed)?;

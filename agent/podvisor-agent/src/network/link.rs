@@ -68,8 +68,8 @@ fn checked(name: &str) -> Result<(), NetworkError> {
 }
 
 /// Returns the renames, in order, from the devices' names to the wanted ones, by the devices' places. The
-/// kernel numbers devices by their slots, and plugins name interfaces in any order. So a wanted name may still
-/// be another device's, which first gets a name of nobody.
+/// kernel numbers devices by their slots, and plugins name interfaces in any order. So a wanted name may be
+/// another device's. That device first gets a free name.
 fn renames(devices: &[String], wanted: &[&str]) -> Vec<(usize, String)> {
     let is_device = |name: &str| devices.iter().any(|device| device == name);
     let unlike = |number: &usize| wanted[*number] != devices[*number];
