@@ -2,7 +2,6 @@
 //! namespaces, a network and a scratch disk. The pod is configured once; [`crate::rpc`] refuses a second
 //! call.
 
-use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -94,8 +93,7 @@ pub(crate) async fn run(
         prepare::files(request.scratch_slot, request.shared_slot).await?;
     }
     network::configure(request, &devices).await?;
-    let response = network::replay_settings(request);
-    set_sysctls(&request.sysctls, root.0)?;
+    let response = apply_settings(request, root.0)?;
     if request.shared_pid_namespace && request.user_namespace.is_none() {
         pause::keep_namespace()?;
     }
@@ -215,16 +213,27 @@ fn mount_shm(bytes: u64, (uid, gid): (u32, u32)) -> Result<(), ConfigureError> {
         .map_err(|source| ConfigureError::Mount { what: "the pod's shared memory", source })
 }
 
-fn set_sysctls(sysctls: &HashMap<String, String>, root: u32) -> Result<(), ConfigureError> {
+/// Applies the sysctls of every pod, then the settings of plugins, then the pod's own sysctls: later ones win.
+/// `root` is the guest's user of the pod's root.
+fn apply_settings(request: &ConfigurePodRequest, root: u32) -> Result<ConfigurePodResponse, ConfigureError> {
+    let is_default = |name: &&String| request.default_sysctls.contains(name);
+    let (defaults, own): (Vec<_>, Vec<_>) = request.sysctls.iter().partition(|(name, _)| is_default(name));
+    set_sysctls(&defaults, root)?;
+    let response = network::replay_settings(request);
+    set_sysctls(&own, root)?;
+    Ok(response)
+}
+
+fn set_sysctls(sysctls: &[(&String, &String)], root: u32) -> Result<(), ConfigureError> {
     let mut all = Vec::new();
     for (name, value) in sysctls {
-        let path = sysctl::path(name).ok_or_else(|| ConfigureError::SysctlName(name.clone()))?;
+        let path = sysctl::path(name).ok_or_else(|| ConfigureError::SysctlName((*name).clone()))?;
         all.push((sysctl::rank(&path), path, name, value));
     }
     all.sort_unstable();
     for (_, path, name, value) in all {
         let written = sysctl::write(&path, value, root);
-        written.map_err(|source| ConfigureError::Sysctl { name: name.clone(), source })?;
+        written.map_err(|source| ConfigureError::Sysctl { name: (*name).clone(), source })?;
     }
     Ok(())
 }
@@ -240,6 +249,56 @@ fn mount(source: &str, kind: &str, target: &str, flags: MsFlags, data: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The sysctls of the network that this thread sees afterwards.
+    fn applied(request: ConfigurePodRequest, sysctls: &'static [&str]) -> Vec<String> {
+        let in_guest = move || {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            assert!(apply_settings(&request, 0).unwrap().sysctl_failures.is_empty());
+            let read = |path: &&str| fs::read_to_string(format!("/proc/sys/net/{path}")).unwrap();
+            sysctls.iter().map(|path| read(path).trim().to_owned()).collect()
+        };
+        std::thread::spawn(in_guest).join().unwrap()
+    }
+
+    #[test]
+    fn settings_of_plugins_win_over_those_of_every_pod_and_the_pods_own_win_over_both() {
+        if !nix::unistd::geteuid().is_root() {
+            eprintln!("skipped: a network namespace needs root");
+            return;
+        }
+        let sysctl = |path: &str, value: &str| proto_agent::agent::Sysctl {
+            path: path.into(),
+            value: value.into(),
+            ..Default::default()
+        };
+        let request = ConfigurePodRequest {
+            sysctls: [
+                ("net.ipv4.ip_forward", "1"),
+                ("net.ipv4.ip_unprivileged_port_start", "0"),
+                ("net.ipv4.ip_default_ttl", "7"),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+            default_sysctls: vec!["net.ipv4.ip_forward".into(), "net.ipv4.ip_unprivileged_port_start".into()],
+            network_sysctls: vec![
+                sysctl("net/ipv4/ip_unprivileged_port_start", "512"),
+                sysctl("net/ipv4/ip_default_ttl", "5"),
+                sysctl("net/ipv4/conf/lo/forwarding", "0"),
+            ],
+            ..Default::default()
+        };
+        const SEEN: &[&str] = &[
+            "ipv4/ip_forward",
+            "ipv4/conf/lo/forwarding",
+            "ipv4/ip_unprivileged_port_start",
+            "ipv4/ip_default_ttl",
+        ];
+        assert_eq!(applied(request.clone(), SEEN), ["1", "0", "512", "7"]);
+        // A daemon of an earlier build names no defaults.
+        let request = ConfigurePodRequest { default_sysctls: Vec::new(), ..request };
+        assert_eq!(applied(request, SEEN), ["1", "1", "0", "7"]);
+    }
 
     #[test]
     fn containers_leave_threads_to_the_agent_and_have_some() {

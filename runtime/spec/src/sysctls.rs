@@ -36,6 +36,12 @@ impl PodSpec {
         }
         all
     }
+
+    /// The names in [`guest_sysctls`](Self::guest_sysctls) that the pod does not ask for. Settings of its
+    /// network override them.
+    pub fn default_sysctls(&self) -> Vec<String> {
+        self.guest_sysctls().into_keys().filter(|name| !self.sysctls.contains_key(name)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -58,6 +64,13 @@ mod tests {
         assert_eq!(asked["net/ipv4/ip_unprivileged_port_start"], "500");
         assert!(!asked.contains_key(PORTS.0));
         assert_eq!(asked[OVERCOMMIT.0], "2");
+    }
+
+    #[test]
+    fn what_the_pod_asks_for_is_no_default() {
+        let sysctls = [(PORTS.0.to_owned(), "0".to_owned()), ("net.core.somaxconn".into(), "9".into())];
+        let pod = PodSpec { sysctls: sysctls.into(), ..PodSpec::default() };
+        assert_eq!(pod.default_sysctls(), [FORWARD.0, PING.0, OVERCOMMIT.0]);
     }
 
     #[test]

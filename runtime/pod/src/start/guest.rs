@@ -113,6 +113,7 @@ async fn request(context: &StartContext, ips: &[IpAddr]) -> Result<ConfigurePodR
         shm_bytes: SHM_BYTES,
         vcpus: u32::from(context.record.bounds.boot.vcpus),
         sysctls: spec.guest_sysctls().into_iter().collect::<HashMap<_, _>>(),
+        default_sysctls: spec.default_sysctls(),
         user_namespace: user_namespace(&spec.namespaces).into(),
         memory_max_bytes: context.record.bounds.most.memory_bytes,
         pids_max: cgroup::pids_limit(&context.node.places.cgroup_root, &spec.cgroup_parent).unwrap_or(0),

@@ -72,6 +72,19 @@ async fn settings_of_plugins_go_to_the_guest_and_what_it_does_not_take_is_shown(
 }
 
 #[tokio::test]
+async fn the_guest_knows_which_sysctls_nobody_asked_for() {
+    let world = World::new().await;
+    let sysctls = [("net.ipv4.ip_forward".to_owned(), "0".to_owned())].into();
+    world.pods.run(PodSpec { sysctls, ..pod("web") }).await.unwrap();
+    let configured = world.script.state().configured.clone().unwrap();
+    assert_eq!(configured.sysctls["net.ipv4.ip_forward"], "0");
+    let defaults = configured.default_sysctls;
+    assert!(defaults.iter().all(|name| configured.sysctls.contains_key(name)), "{defaults:?}");
+    assert!(defaults.iter().any(|name| name == "net.ipv4.ip_unprivileged_port_start"), "{defaults:?}");
+    assert!(!defaults.iter().any(|name| name == "net.ipv4.ip_forward"), "{defaults:?}");
+}
+
+#[tokio::test]
 async fn a_pod_whose_guest_does_not_take_a_setting_is_undone_where_that_is_refused() {
     let world = World::new().await;
     world.script.state().settings = left(SettingsPolicy::ReplayOrRefuse);

@@ -148,6 +148,20 @@ async fn the_pods_own_sysctl_wins_over_that_of_a_plugin() {
 }
 
 #[tokio::test]
+async fn a_plugins_sysctl_wins_over_those_of_every_pod() {
+    let commands = "echo 512 > /proc/sys/net/ipv4/ip_unprivileged_port_start";
+    let Some(host) = host_with(commands, "replay-or-refuse").await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("plugins", host.dir())).await.unwrap();
+    let app = client.run(&pod, spec::container("app", &image, &["sleep", "3600"])).await.unwrap();
+    let sysctls = "cd /proc/sys/net/ipv4; cat ip_unprivileged_port_start ip_forward";
+    assert_eq!(client.sh(&app, sysctls).await.unwrap(), "512\n1\n");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn settings_that_no_guest_can_have_are_shown_or_refused() {
     let rule = "ip rule add fwmark 0x111 lookup 333\nnft add table ip fine";
     let Some(host) = host_with(rule, "replay").await else { return };
