@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crate::host::{CallError, Host};
 use crate::kubelet::{self, KubeletError};
+use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
 use crate::look::{self, Refusal};
 use crate::payload::{CONFIGURATION, Payload, PayloadError, PayloadFile};
 use crate::record::{Held, InstallRecord, RecordError};
@@ -98,7 +99,7 @@ pub enum InstallError {
     NoUpstream,
 }
 
-/// Installs Podvisor on the node.
+/// Installs Podvisor on the node. Returns the kubelet's runtime after that.
 ///
 /// # Errors
 /// The node is not fit, a step failed, or another installation is under way.
@@ -107,7 +108,7 @@ pub fn install(
     host: &dyn Host,
     spec: &InstallSpec,
     report: Report<'_>,
-) -> Result<(), InstallError> {
+) -> Result<KubeletRuntime, InstallError> {
     let payload = Payload::read(&spec.from)?;
     // Before creating the lock file: a refused node stays as it is.
     look::look(root, &payload, &Held::peek(root)?.unwrap_or_default()).map_err(InstallError::Refused)?;
@@ -128,15 +129,25 @@ pub fn install(
         }
         let done = switch(root, host, &mut record, &settings.socket, spec.between_looks)?;
         say(report, "kubelet", done);
-    } else {
-        say(
-            report,
-            "kubelet",
-            if record.kubelet.is_some() { "uses Podvisor since before" } else { "is left as it is" },
-        );
+        return Ok(KubeletRuntime::Podvisor);
     }
-    drop(held);
-    Ok(())
+    say(
+        report,
+        "kubelet",
+        if record.kubelet.is_some() { "uses Podvisor since before" } else { "is left as it is" },
+    );
+    runtime_of_kubelet(root, &record)
+}
+
+/// The kubelet's runtime after an installation without a switch. A kubelet that does not run now has the
+/// runtime of an earlier switch.
+fn runtime_of_kubelet(root: &HostRoot, record: &InstallRecord) -> Result<KubeletRuntime, InstallError> {
+    let Some(settings) = Settings::read(root)? else { return Ok(KubeletRuntime::Unknown) };
+    let is_switched = record.kubelet.as_ref().is_some_and(|switch| !switch.restart_due);
+    Ok(match kubelet_runtime(root, &settings.socket)? {
+        KubeletRuntime::Unknown if is_switched => KubeletRuntime::Podvisor,
+        runtime => runtime,
+    })
 }
 
 /// Installs files that differ, and removes obsolete files of an earlier installation.

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::node::Node;
 use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
+use crate::leave::leave;
 
 const SOCKET: &str = "/run/podvisor/podvisor.sock";
 
@@ -31,6 +32,31 @@ fn a_kubelet_uses_the_daemon_if_its_arguments_or_its_configuration_name_the_sock
     assert_eq!(runtime(&node), KubeletRuntime::Podvisor);
     fs::remove_dir_all(node.path("proc/40")).unwrap();
     assert_eq!(runtime(&node), KubeletRuntime::Unknown);
+}
+
+#[test]
+fn an_installation_returns_the_runtime_that_the_kubelet_has_then() {
+    let mut node = Node::new();
+    node.spec.switch_kubelet = false;
+    assert_eq!(node.install_beside_kubelet(), KubeletRuntime::Another);
+    node.spec.switch_kubelet = true;
+    assert_eq!(node.install_beside_kubelet(), KubeletRuntime::Podvisor);
+    // The switch holds without the wish, also while the kubelet restarts, until somebody undoes it.
+    node.spec.switch_kubelet = false;
+    let arguments = node.path("proc/40/cmdline");
+    fs::write(&arguments, format!("kubelet\0--container-runtime-endpoint=unix://{SOCKET}\0")).unwrap();
+    assert_eq!(node.install_beside_kubelet(), KubeletRuntime::Podvisor);
+    fs::remove_dir_all(node.path("proc/40")).unwrap();
+    assert_eq!(node.install_beside_kubelet(), KubeletRuntime::Podvisor);
+    node.process(
+        41,
+        "kubelet",
+        "kubelet\0--container-runtime-endpoint=unix:///run/containerd/containerd.sock\0",
+    );
+    assert_eq!(node.install_beside_kubelet(), KubeletRuntime::Another);
+    fs::remove_dir_all(node.path("proc/41")).unwrap();
+    leave(&node.root, &node.systemd, false, &mut |_| {}).unwrap();
+    assert_eq!(node.install_beside_kubelet(), KubeletRuntime::Unknown);
 }
 
 #[test]

@@ -13,6 +13,7 @@ use rustix::fs::{CWD, FileType, Mode};
 
 use crate::host::{CallError, Host};
 use crate::install::{InstallError, InstallSpec, install};
+use crate::kubelet_runtime::KubeletRuntime;
 use crate::remove::{RemoveError, RemoveSpec, remove};
 use crate::report::Step;
 use crate::root::HostRoot;
@@ -333,10 +334,16 @@ impl Node {
         fs::write(place.join("cmdline"), arguments).unwrap();
     }
 
+    /// Installs, and returns the lines of the steps.
     pub(super) fn install(&self) -> Result<Vec<String>, InstallError> {
         let mut lines = Vec::new();
         let mut report = |step: Step| lines.push(step.to_string());
-        install(&self.root, &self.systemd, &self.spec, &mut report).map(|()| lines)
+        install(&self.root, &self.systemd, &self.spec, &mut report).map(|_| lines)
+    }
+
+    /// Installs, and returns the kubelet's runtime.
+    pub(super) fn install_beside_kubelet(&self) -> KubeletRuntime {
+        install(&self.root, &self.systemd, &self.spec, &mut |_| {}).unwrap()
     }
 
     pub(super) fn remove(&self, force: bool, purge: bool) -> Result<(), RemoveError> {

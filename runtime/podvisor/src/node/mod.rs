@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use runtime_node::{
-    Cluster, HostRoot, InstallSpec, LeaveError, MountedHost, RemoveError, RemoveSpec, UnnamedPods,
+    Cluster, HostRoot, InstallSpec, KubeletRuntime, LeaveError, MountedHost, RemoveError, RemoveSpec,
+    UnnamedPods,
 };
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -156,8 +157,25 @@ fn install(args: InstallArgs) -> anyhow::Result<ExitCode> {
         switch_kubelet: args.switch_kubelet,
         between_looks: BETWEEN_LOOKS,
     };
-    runtime_node::install(&root, &host, &spec, &mut |step| out::say(step))?;
-    label(args.node.node, true)
+    let runtime = runtime_node::install(&root, &host, &spec, &mut |step| out::say(step))?;
+    let Some(has_podvisor) = wants_label(runtime) else {
+        out::say("label: left alone, since no kubelet of a known kind runs here");
+        return Ok(ExitCode::SUCCESS);
+    };
+    if !has_podvisor {
+        out::say("label: not for this node, since its kubelet uses another runtime");
+    }
+    label(args.node.node, has_podvisor)
+}
+
+/// Whether the node is to have its label: the scheduler sends pods of the class to each node with it. `None` if
+/// that is for the operator to know.
+fn wants_label(runtime: KubeletRuntime) -> Option<bool> {
+    match runtime {
+        KubeletRuntime::Podvisor => Some(true),
+        KubeletRuntime::Another => Some(false),
+        KubeletRuntime::Unknown => None,
+    }
 }
 
 fn leave(args: &LeaveArgs) -> anyhow::Result<ExitCode> {
@@ -215,7 +233,7 @@ fn places(args: &NodeArgs) -> anyhow::Result<(HostRoot, MountedHost)> {
 
 fn label(node: Option<String>, has_podvisor: bool) -> anyhow::Result<ExitCode> {
     let Some(node) = node else {
-        out::say("label: left alone, since --node names no node");
+        out::say(by_hand(has_podvisor));
         return Ok(ExitCode::SUCCESS);
     };
     let cluster =
@@ -228,6 +246,18 @@ fn label(node: Option<String>, has_podvisor: bool) -> anyhow::Result<ExitCode> {
         ));
         Ok(ExitCode::SUCCESS)
     })
+}
+
+/// The label's line without a node's name, with the command for an operator.
+fn by_hand(has_podvisor: bool) -> String {
+    let (purpose, sign) = if has_podvisor {
+        ("for pods of the class", "=true")
+    } else {
+        ("against further pods of the class", "-")
+    };
+    format!(
+        "label: left alone, since --node names no node; {purpose}: kubectl label node NODE podvisor.io/runtime{sign}"
+    )
 }
 
 async fn stay() -> anyhow::Result<ExitCode> {
@@ -259,6 +289,19 @@ mod tests {
         assert!(!args.switch_kubelet && args.upstream.is_none());
         assert!(matches!(args.unnamed_pods, Unnamed::All));
         assert_eq!((args.node.root, args.upstream_handlers), ("/".into(), vec!["runc".to_owned()]));
+    }
+
+    #[test]
+    fn only_a_node_whose_kubelet_uses_podvisor_gets_the_label() {
+        assert_eq!(wants_label(KubeletRuntime::Podvisor), Some(true));
+        assert_eq!(wants_label(KubeletRuntime::Another), Some(false));
+        assert_eq!(wants_label(KubeletRuntime::Unknown), None);
+    }
+
+    #[test]
+    fn without_a_nodes_name_the_operator_gets_the_command_for_the_label() {
+        assert!(by_hand(true).ends_with(": kubectl label node NODE podvisor.io/runtime=true"));
+        assert!(by_hand(false).ends_with(": kubectl label node NODE podvisor.io/runtime-"));
     }
 
     #[test]

@@ -123,9 +123,12 @@ async fn a_node_gets_podvisor_from_its_image_and_loses_it_again() {
     // Killed and run again, the installation is complete, and leaves the kubelet alone.
     kill_an_installation(&system).await;
     let said = system.node_does("install --root=/host").await;
-    for line in
-        ["check: ok    a Linux guest on KVM", "check: ok    other runtime", "kubelet: is left as it is"]
-    {
+    for line in [
+        "check: ok    a Linux guest on KVM",
+        "check: ok    other runtime",
+        "kubelet: is left as it is",
+        "NODE podvisor.io/runtime-\n",
+    ] {
         assert!(said.contains(line), "{line}: {said}");
     }
     let daemon = system.daemon().await;
@@ -135,6 +138,7 @@ async fn a_node_gets_podvisor_from_its_image_and_loses_it_again() {
     // After the switch the kubelet has Podvisor, and the existing pod goes on behind it.
     let said = system.node_does("install --root=/host --switch-kubelet").await;
     assert!(system.kubelet().await.trim_end().ends_with(SWITCHED), "{said}");
+    assert!(said.contains("NODE podvisor.io/runtime=true\n"), "{said}");
     assert_eq!(system.daemon().await, daemon, "{said}");
     let mut client = system.client().await;
     assert!(client.pods().await.unwrap().iter().any(|pod| pod.id == old_pod));
