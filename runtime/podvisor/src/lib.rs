@@ -25,6 +25,7 @@ mod exit;
 mod explain;
 mod image;
 mod inspect;
+mod installation;
 mod kubelet;
 mod kvm;
 mod listing;

@@ -25,7 +25,7 @@ use runtime_cri::{Cri, Exposition, NriPlugins, Watchdog};
 use runtime_fail_points::{Point, pass};
 use runtime_image::Images;
 use runtime_net::{Cni, CniConfig};
-use runtime_pod::{Digests, InstalledFile, Kernels, NoPlugins, Pods, PodsConfig};
+use runtime_pod::{InstalledFile, Kernels, NoPlugins, Pods, PodsConfig};
 use runtime_spec::Kernel;
 use runtime_streaming::Server;
 use runtime_traces::Traces;
@@ -39,12 +39,9 @@ use self::metrics::Figures;
 use self::node::CniNetwork;
 use self::reload::Reloader;
 use crate::config::{Config, Loaded};
+use crate::installation;
 use crate::logging::{self, LogFilter};
 use crate::state_lock::StateLock;
-
-/// Longest run directory, in bytes: a pod's socket below it, `/pods/<24 digits>/control.sock`, must fit
-/// into the 107 of a unix socket's path (unix(7)).
-const RUN_DIR_BYTES_MAX: usize = 107 - "/pods//control.sock".len() - 24;
 
 /// Threads for all calls, and as many for all streams.
 const WORKERS_MAX: usize = 2;
@@ -274,11 +271,10 @@ fn pods_config(
     let root_image = keep("the guest's root image", &config.root_image())?;
     let scratch_template = keep("the scratch template", &config.scratch_template())?;
     let volume_template = keep("the template of volumes", &config.volume_template())?;
-    check_digests(config, [&kernels.small, &kernels.full, &root_image])?;
-    let run_dir_bytes = config.paths.run.as_os_str().len();
-    if run_dir_bytes > RUN_DIR_BYTES_MAX {
-        bail!("paths.run has {run_dir_bytes} bytes, and sockets' names allow {RUN_DIR_BYTES_MAX} at most");
+    if !installation::check_digests(config, [&kernels.small, &kernels.full, &root_image])? {
+        info!(directory = %config.paths.guest_image.display(), "the guest image has no list of digests");
     }
+    installation::check_run_dir(config)?;
     Ok(PodsConfig {
         state_dir: config.paths.state.clone(),
         run_dir: config.paths.run.clone(),
@@ -294,23 +290,6 @@ fn pods_config(
             Some(plugins) => Arc::new(plugins.clone()),
             None => Arc::new(NoPlugins),
         },
-    })
-}
-
-/// Refuses kernels and a root image that differ from the installed ones. No pod waits here, so all of their
-/// bytes can be read: some ten MiB.
-fn check_digests(config: &Config, files: [&InstalledFile; 3]) -> anyhow::Result<()> {
-    let digests = Digests::of(&config.paths.guest_image)?;
-    if !digests.are_there() {
-        info!(directory = %config.paths.guest_image.display(), "the guest image has no list of digests");
-        return Ok(());
-    }
-    // In parallel, because the largest file takes as long as all others.
-    std::thread::scope(|scope| {
-        let checks = files.map(|file| scope.spawn(|| file.check(&digests)));
-        checks.into_iter().try_for_each(|check| {
-            Ok(check.join().map_err(|_| anyhow!("comparing the guest image with its digests"))??)
-        })
     })
 }
 

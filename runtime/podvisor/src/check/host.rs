@@ -3,16 +3,19 @@
 use std::fs::OpenOptions;
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use runtime_cri::UpstreamConfig;
 use runtime_net::Cni;
+use runtime_pod::InstalledFile;
 use runtime_spec::Kernel;
 use runtime_streaming::Tls;
 use runtime_vm::{Wall, walls};
 
 use super::finding::{Finding, Problem};
 use crate::config::{Config, Walls};
+use crate::installation;
 use crate::kvm::KVM;
 
 /// Examines everything, in the order of a pod's start.
@@ -20,6 +23,7 @@ pub(super) fn examine(config: &Config) -> Vec<Finding> {
     let mut findings = vec![
         Finding { what: "user", outcome: root() },
         Finding { what: "guest image", outcome: guest_image(config) },
+        Finding { what: "run directory", outcome: run_dir(config) },
         Finding { what: "VMM", outcome: vmm(config) },
         Finding { what: KVM, outcome: kvm() },
         Finding { what: "/dev/net/tun", outcome: tun() },
@@ -79,7 +83,30 @@ fn guest_image(config: &Config) -> Result<String, Problem> {
             return Err(Problem::new(why, "build it with `make guest-image`, or set paths.guest_image"));
         }
     }
+    installation::check_kernels(config).map_err(|error| {
+        Problem::new(format!("{error:#}"), "build it with `make full-kernel`, or set the handler's kernel")
+    })?;
+    unchanged(config)
+        .map_err(|error| Problem::new(format!("{error:#}"), "install all files of one build again"))?;
     Ok(config.paths.guest_image.display().to_string())
+}
+
+/// Compares the files with their installation's digests, as the daemon does at its start.
+fn unchanged(config: &Config) -> anyhow::Result<()> {
+    let keep = |path: PathBuf| InstalledFile::keep(&path).with_context(|| path.display().to_string());
+    let full = config.kernel(Kernel::Full);
+    // No handler may need it.
+    let full = InstalledFile::keep(&full).unwrap_or_else(|_| full.into());
+    let (small, root_image) = (keep(config.kernel(Kernel::Small))?, keep(config.root_image())?);
+    installation::check_digests(config, [&small, &full, &root_image])?;
+    Ok(())
+}
+
+fn run_dir(config: &Config) -> Result<String, Problem> {
+    match installation::check_run_dir(config) {
+        Ok(()) => Ok(config.paths.run.display().to_string()),
+        Err(error) => Err(Problem::new(error.to_string(), "set paths.run to a shorter path")),
+    }
 }
 
 fn vmm(config: &Config) -> Result<String, Problem> {
@@ -168,5 +195,54 @@ mod tests {
             assert_eq!(problem.minor, minor);
             assert!(problem.why.starts_with("no landlock") && problem.remedy.contains("lsm="), "{problem:?}");
         }
+    }
+
+    /// A configuration with a guest image of these files, all empty.
+    fn with_guest_image(dir: &Path, names: &[&str], text: &str) -> Config {
+        for name in names {
+            std::fs::write(dir.join(name), "").unwrap();
+        }
+        let mut config: Config = toml::from_str(text).unwrap();
+        config.paths.guest_image = dir.to_owned();
+        config
+    }
+
+    const FILES: [&str; 4] = ["vmlinux", "root.erofs", "scratch.ext4", "volume.ext4"];
+
+    #[test]
+    fn a_handlers_missing_kernel_is_a_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let text = "[[handler]]\nname = \"big\"\nkernel = \"full\"\n";
+        let config = with_guest_image(dir.path(), &FILES, text);
+        let problem = guest_image(&config).unwrap_err();
+        assert!(problem.why.starts_with("handler big asks for the kernel "), "{problem:?}");
+        assert!(problem.why.contains("/vmlinux-full: ") && !problem.minor, "{problem:?}");
+        std::fs::write(dir.path().join("vmlinux-full"), "").unwrap();
+        guest_image(&config).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_has_changed_since_its_installation_is_a_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = with_guest_image(dir.path(), &FILES, "");
+        guest_image(&config).unwrap();
+        let list = |file: &str| format!("{}  {file}\n", "0".repeat(64));
+        let write = |file: &str| std::fs::write(dir.path().join("SHA256SUMS"), list(file)).unwrap();
+        for changed in ["vmlinux", "root.erofs"] {
+            write(changed);
+            let why = guest_image(&config).unwrap_err().why;
+            assert!(why.contains(&format!("{changed} has changed since its installation")), "{why}");
+        }
+        write("other");
+        guest_image(&config).unwrap();
+    }
+
+    #[test]
+    fn a_run_directory_too_long_for_sockets_is_a_failure() {
+        let mut config = Config::default();
+        run_dir(&config).unwrap();
+        config.paths.run = format!("/{}", "r".repeat(64)).into();
+        let why = run_dir(&config).unwrap_err().why;
+        assert_eq!(why, "paths.run has 65 bytes, and sockets' names allow 64 at most");
     }
 }

@@ -3,13 +3,14 @@
 use anyhow::Context;
 use runtime_image::{Images, Pinned, RegistryConfig};
 use runtime_pod::{Pods, StartConfig};
-use runtime_spec::{HandlerConfig, HandlerKind, Kernel};
+use runtime_spec::{HandlerConfig, HandlerKind};
 use runtime_vm::Wall;
 
 use super::metrics::Figures;
 use super::node::CniNetwork;
 use super::reload::TakeUp;
 use crate::config::{Config, Walls, filter};
+use crate::installation;
 use crate::logging::LogFilter;
 
 /// The parts of a daemon with a changing configuration.
@@ -54,11 +55,7 @@ pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
     let (handlers, default_handler) = config.handlers();
     let host_memory = nix::sys::sysinfo::sysinfo().context("asking how much memory there is")?.ram_total();
     let host_cpus = u8::try_from(std::thread::available_parallelism()?.get()).unwrap_or(u8::MAX);
-    for handler in handlers.iter().filter(|handler| handler.kernel != Kernel::Small) {
-        let path = config.kernel(handler.kernel);
-        let asked = || format!("handler {} asks for the kernel {}", handler.name, path.display());
-        std::fs::metadata(&path).with_context(asked)?;
-    }
+    installation::check_kernels(config)?;
     let handlers = handlers.iter().map(|handler| HandlerConfig {
         name: handler.name.clone(),
         memory_default: handler.memory_mib << 20,
