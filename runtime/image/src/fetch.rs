@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! layer's lock ► [tree here? ► read, done] ► a place ► blob's lock ► blob streamed, unpacked ► digests right
-//!              ► data and tree renamed into place ► blob removed ► tree read
+//!              ► data and tree renamed into place ► index written ► blob removed ► tree read
 //! ```
 
 use std::sync::Arc;

@@ -24,7 +24,10 @@ pub struct Leftovers {
 /// [`ImageError::Disk`], also if the index cannot be read.
 pub fn leftovers(directory: &Path, untouched: Duration) -> Result<Leftovers, ImageError> {
     let store = Store::at(directory);
-    let index = store.read_index()?;
+    let mut index = store.read_index()?;
+    // Their age counts, as for files without a record.
+    let unfinished = std::mem::take(&mut index.unfinished);
+    index.layers.retain(|diff_id, _| !unfinished.contains(diff_id));
     let known = store.known_files(&index);
     let is_nobodys = |path: &PathBuf| !known.contains(path);
     let missing = index.records.values().filter(|record| !store.has_files(&index, record));

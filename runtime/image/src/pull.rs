@@ -7,7 +7,7 @@
 //!       ► all layers stacked in order ► image file ► renamed into place ► index written ► blobs removed
 //! ```
 //! A pull failing at any step leaves complete or partial blobs, and complete layers. The next pull finds
-//! them.
+//! them, also after a restart of the daemon.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;

@@ -9,6 +9,9 @@
 //! layer without a record is an orphan, and the next start removes it. A record without its files is dropped,
 //! and the image is pulled again.
 //!
+//! A layer has a record from its publication on. Until an image has it, it is unfinished. A start keeps it
+//! for a day, so the next pull finds it. A removal makes room, and removes unfinished layers without a pull.
+//!
 //! Readers never wait for the disk: their lock is held only for moments. Writers wait for each other with a
 //! second lock.
 //!
@@ -186,13 +189,15 @@ impl Store {
         Ok(Index::read(&self.index_path())?.index)
     }
 
-    /// Drops images without their files, and layers without an image. Returns true if there were any.
+    /// Drops images without their files, and layers without an image unless a pull may go on with them.
+    /// Returns true if there were any.
     fn drop_lost(&self, index: &mut Index) -> bool {
         let found = index.clone();
         index.records.retain(|_, record| self.has_files(&found, record));
         index.removed.retain(|_, record| self.has_files(&found, record));
         let named: BTreeSet<String> = index.named_layers().into_iter().map(str::to_owned).collect();
-        index.layers.retain(|diff_id, _| named.contains(diff_id));
+        index.unfinished.retain(|diff_id| self.is_resumable(&found, diff_id));
+        index.layers.retain(|diff_id, _| named.contains(diff_id) || index.unfinished.contains(diff_id));
         let lost = found.all().count() - index.all().count();
         if lost > 0 {
             tracing::warn!(count = lost, "images with missing or altered files were dropped");
@@ -284,6 +289,7 @@ impl Store {
             other.repo_tags.retain(|tag| !record.repo_tags.contains(tag));
         }
         let listed = Listed::new(&index, &record);
+        index.unfinished.retain(|diff_id| !record.layers.contains(diff_id));
         index.records.insert(id, record);
         index.write(&self.index_path())?;
         self.state().index = index;
@@ -301,6 +307,7 @@ impl Store {
             return Ok(());
         }
         let _writer = self.writer();
+        self.state().give_up_unfinished();
         let is_changed = self.take_away(id)?;
         let layers = self.remove_layers();
         if is_changed && let Err(error) = self.write_index() {
@@ -312,9 +319,7 @@ impl Store {
     /// Returns true if the image is gone, and there are no unneeded layers or blobs.
     fn is_gone(&self, id: &str) -> bool {
         let state = self.state();
-        !state.index.records.contains_key(id)
-            && state.unneeded_layers().is_empty()
-            && state.used_up.is_empty()
+        !state.index.records.contains_key(id) && state.idle_layers().is_empty() && state.used_up.is_empty()
     }
 
     /// Removes used-up blobs not needed by any pull, including those of earlier failed removals. A pull pins

@@ -67,9 +67,11 @@ pub(crate) struct Index {
     pub(crate) records: BTreeMap<String, Record>,
     /// Images removed while in use, by id. Their files still exist, but nothing lists them.
     pub(crate) removed: BTreeMap<String, Record>,
-    /// Layers, by diff id. On disk: those referenced by an image. In memory: also those of unfinished or
-    /// failed pulls.
+    /// Layers, by diff id.
     pub(crate) layers: BTreeMap<String, LayerRecord>,
+    /// Diff ids of layers that no image has had yet: those of running or failed pulls. On disk they are the
+    /// layers without an image.
+    pub(crate) unfinished: BTreeSet<String>,
 }
 
 /// The index just read.
@@ -136,18 +138,22 @@ impl Index {
             VERSION => {
                 let IndexFile { images, removed, layers, .. } =
                     serde_json::from_slice(&bytes).map_err(json)?;
-                let index = Index { records: by_id(images), removed: by_id(removed), layers };
+                let (records, removed) = (by_id(images), by_id(removed));
+                let mut index = Index { records, removed, layers, unfinished: BTreeSet::new() };
+                let named = index.named_layers();
+                let is_unnamed = |diff_id: &&String| !named.contains(diff_id.as_str());
+                index.unfinished = index.layers.keys().filter(is_unnamed).cloned().collect();
                 Ok(Found { index, old_blobs: None })
             }
             version => Err(invalid(format!("its version is {version}, not 1 to {VERSION}"))),
         }
     }
 
-    /// Writes the index to `path`: all images and their layers.
+    /// Writes the index to `path`: all images with their layers, and unfinished layers.
     pub(crate) fn write(&self, path: &Path) -> Result<(), ImageError> {
         let named = self.named_layers();
         let mut layers = self.layers.clone();
-        layers.retain(|diff_id, _| named.contains(diff_id.as_str()));
+        layers.retain(|diff_id, _| named.contains(diff_id.as_str()) || self.unfinished.contains(diff_id));
         let images = self.records.values().cloned().collect();
         let removed = self.removed.values().cloned().collect();
         let index = IndexFile { version: VERSION, images, removed, layers };

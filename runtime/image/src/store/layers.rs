@@ -2,14 +2,14 @@
 //! creation and their removal; never looks into them.
 
 use std::collections::BTreeSet;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use runtime_erofs::BLOB_ALIGNMENT;
 use runtime_fail_points::Point;
 
-use super::{LayerRecord, State, Store};
+use super::{Index, LayerRecord, RESUME_AGE, State, Store};
 use crate::digest::digest_hex;
 use crate::error::ImageError;
 use crate::files;
@@ -27,12 +27,25 @@ impl LayerRecord {
 }
 
 impl State {
-    /// Returns the layers not referenced by any image and not needed by any pull.
-    pub(super) fn unneeded_layers(&self) -> Vec<String> {
+    /// Returns the layers not referenced by any image and not needed by any running pull.
+    pub(super) fn idle_layers(&self) -> Vec<String> {
         let named: BTreeSet<&str> = self.index.named_layers();
         let is_needed =
             |diff_id: &&String| named.contains(diff_id.as_str()) || self.pins.contains_key(*diff_id);
         self.index.layers.keys().filter(|diff_id| !is_needed(diff_id)).cloned().collect()
+    }
+
+    /// Returns the layers not needed by any pull to come either.
+    fn unneeded_layers(&self) -> Vec<String> {
+        let mut layers = self.idle_layers();
+        layers.retain(|diff_id| !self.index.unfinished.contains(diff_id));
+        layers
+    }
+
+    /// From now on, layers of failed pulls are unneeded.
+    pub(super) fn give_up_unfinished(&mut self) {
+        let State { index, pins, .. } = self;
+        index.unfinished.retain(|diff_id| pins.contains_key(diff_id));
     }
 }
 
@@ -68,6 +81,14 @@ impl Store {
         }
     }
 
+    /// Returns true if a pull may go on with this layer: it is complete, and not too old.
+    pub(super) fn is_resumable(&self, index: &Index, diff_id: &str) -> bool {
+        let Some(layer) = index.layers.get(diff_id) else { return false };
+        let touched = self.tree_path(diff_id).and_then(|tree| fs::metadata(tree).ok()?.modified().ok());
+        let is_old = touched.is_none_or(|time| time.elapsed().is_ok_and(|age| age >= RESUME_AGE));
+        !is_old && self.has_tree(diff_id, layer) && self.has_data(diff_id, layer)
+    }
+
     fn is_named(&self, diff_id: &str) -> bool {
         self.state().index.named_layers().contains(diff_id)
     }
@@ -94,22 +115,31 @@ impl Store {
             None if content_bytes == 0 => Ok(None),
             None => files::publish_sealed(point, new_data, &places.data, &data),
         };
-        let sealed = data_verity.and_then(|data_verity| {
-            Ok((data_verity, files::publish_sealed(point, new_tree, &places.tree, &tree)?))
+        let published = data_verity.and_then(|data_verity| {
+            let tree_verity = files::publish_sealed(point, new_tree, &places.tree, &tree)?;
+            self.add_layer(diff_id, LayerRecord { content_bytes, tree_bytes, data_verity, tree_verity })
         });
-        let (data_verity, tree_verity) = sealed.inspect_err(|_| {
+        published.inspect_err(|_| {
             // The index does not have them, so no removal would ever find them. The disk may be full.
             if is_new {
                 remove_files([&data, &tree]).unwrap_or_else(|error| {
                     tracing::warn!(diff_id, %error, "files of an unfinished layer are left");
                 });
             }
-        })?;
-        let record = LayerRecord { content_bytes, tree_bytes, data_verity, tree_verity };
-        // A writer of the index replaces the state with its own copy.
+        })
+    }
+
+    /// Writes the index with a published layer.
+    fn add_layer(&self, diff_id: &str, layer: LayerRecord) -> Result<LayerRecord, ImageError> {
         let _writer = self.writer();
-        self.state().index.layers.insert(diff_id.to_owned(), record.clone());
-        Ok(record)
+        let mut index = self.state().index.clone();
+        index.layers.insert(diff_id.to_owned(), layer.clone());
+        if !index.named_layers().contains(diff_id) {
+            index.unfinished.insert(diff_id.to_owned());
+        }
+        index.write(&self.index_path())?;
+        self.state().index = index;
+        Ok(layer)
     }
 
     /// Returns the layer if its contents are already here, as referenced by images. The contents are

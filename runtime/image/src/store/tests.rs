@@ -212,7 +212,7 @@ fn a_start_finds_its_images_again_and_clears_leftovers() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with(directory.path(), &[record('a', "a:1", &['1']), record('b', "b:1", &[])]);
     file(&store.image_path(&id('c')).unwrap(), 1);
-    publish(&store, &id('4'), 4096, 1).unwrap();
+    file(&store.data_path(&id('9')).unwrap(), 2 * MIB);
     fs::write(store.blobs().join(format!("{}.partial", "d".repeat(64))), b"resumable").unwrap();
     fs::create_dir_all(store.temporary().join("pull")).unwrap();
     fs::remove_file(store.image_path(&id('b')).unwrap()).unwrap();
@@ -226,6 +226,45 @@ fn a_start_finds_its_images_again_and_clears_leftovers() {
     assert_eq!(count(store.temporary()), 0);
     store.sweep(Duration::ZERO).unwrap();
     assert_eq!(counts(&store), (1, 2, 0));
+}
+
+#[test]
+fn layers_of_an_unfinished_pull_outlive_a_restart_for_a_day_and_go_with_the_next_removal() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with(directory.path(), &[record('a', "a:1", &['1'])]);
+    for layer in ['2', '3', '4', '5'] {
+        publish(&store, &id(layer), 4096, 1).unwrap();
+    }
+    publish(&store, &id('6'), 0, 0).unwrap();
+    let set_age = |layer: char, age: Duration| {
+        let tree = File::options().append(true).open(store.tree_path(&id(layer)).unwrap()).unwrap();
+        tree.set_modified(std::time::SystemTime::now() - age).unwrap();
+    };
+    set_age('1', 2 * RESUME_AGE);
+    set_age('2', 2 * RESUME_AGE);
+    set_age('5', RESUME_AGE / 2);
+    fs::remove_file(store.data_path(&id('3')).unwrap()).unwrap();
+    fs::remove_file(store.tree_path(&id('4')).unwrap()).unwrap();
+    drop(store);
+
+    let store = open(directory.path());
+    let is_here = |layer: &char| store.layer_with_data(&id(*layer)).unwrap().is_some();
+    let here = || ['1', '2', '3', '4', '5', '6'].into_iter().filter(is_here).collect::<String>();
+    assert_eq!((here().as_str(), counts(&store)), ("156", (1, 5, 0)));
+    make(&store, &record('b', "b:1", &['5']));
+    // The end of a use makes no room.
+    let lease = store.lease(&id('b')).unwrap();
+    store.remove(&id('b')).unwrap();
+    publish(&store, &id('7'), 4096, 1).unwrap();
+    drop(lease);
+    assert_eq!((here().as_str(), counts(&store)), ("1", (1, 4, 0)));
+    let pins = store.pin(vec![id('7')]);
+    store.remove(&id('a')).unwrap();
+    assert_eq!(counts(&store), (0, 2, 0), "a running pull needs it");
+    drop(pins);
+    assert_eq!(counts(&open(directory.path())), (0, 2, 0));
+    store.remove("none").unwrap();
+    assert_eq!(counts(&store), (0, 0, 0));
 }
 
 #[test]

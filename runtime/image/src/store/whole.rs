@@ -18,6 +18,11 @@ impl Store {
                 .all(|diff_id| index.layers.get(diff_id).is_some_and(|layer| self.has_data(diff_id, layer)))
     }
 
+    /// Returns true if a layer's tree exists, has the right length, and is the stored one.
+    pub(super) fn has_tree(&self, diff_id: &str, layer: &LayerRecord) -> bool {
+        is_stored(self.tree_path(diff_id), layer.tree_bytes, layer.tree_verity.as_ref())
+    }
+
     /// Returns true if a layer's contents exist, have the right length, and are the stored ones.
     pub(super) fn has_data(&self, diff_id: &str, layer: &LayerRecord) -> bool {
         layer.content_bytes == 0

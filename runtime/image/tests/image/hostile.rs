@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::node::{Node, content, limits};
 use crate::wire::read_head;
-use runtime_image::{ContentError, ImageError, ImageErrorKind, Limits};
+use runtime_image::{ContentError, ImageError, ImageErrorKind, Images, Limits, RegistryConfig};
 use serde_json::json;
 use tests_registry::{Compression, Layer, digest_of};
 use tokio::io::AsyncWriteExt;
@@ -238,6 +238,30 @@ async fn one_failed_layer_ends_the_others_and_their_bytes_are_resumed() {
     node.pull(&fake.reference()).await.unwrap();
     let asked = fake.asked(&format!("blobs/{}", slow.digest()));
     assert_eq!(asked.last(), Some(&Some("bytes=50000-".to_owned())));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_layer_that_was_complete_is_not_fetched_again_after_a_restart() {
+    let (fake, node) = (Fake::start().await, Node::new());
+    let (quick, slow) = (layer(1000), layer(200_000));
+    fake.put_image(&[quick.clone(), slow.clone()], |_| {});
+    let arrives = fake.hold(&slow.digest(), 50_000);
+    let (images, reference) = (node.images.clone(), fake.reference());
+    let killed = tokio::spawn(async move { images.pull(&reference, None).await });
+    let index = node.directory.path().join("images.json");
+    while !fs::read_to_string(&index).is_ok_and(|index| index.contains(&quick.diff_id)) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // As after a kill: the first pull has no directory any more.
+    let next = Node::new();
+    fs::remove_dir_all(next.directory.path()).unwrap();
+    fs::rename(node.directory.path(), next.directory.path()).unwrap();
+    let images = Images::open(next.directory.path(), RegistryConfig::default()).unwrap();
+    images.users_are_known().unwrap();
+    arrives.send_replace(true);
+    killed.await.unwrap().unwrap_err();
+    images.pull(&fake.reference(), None).await.unwrap();
+    assert_eq!(fake.asked(&format!("blobs/{}", quick.digest())).len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
