@@ -1,5 +1,5 @@
-//! What the daemon requires of its files and directories before it serves. `podvisor check` examines the same,
-//! so a daemon starts wherever the check finds nothing.
+//! What the daemon requires of its files and directories before it serves. `podvisor check` examines the
+//! same. It must not find a node fit where the daemon then refuses to start.
 
 use std::os::unix::ffi::OsStrExt;
 

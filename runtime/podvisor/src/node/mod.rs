@@ -168,8 +168,8 @@ fn install(args: InstallArgs) -> anyhow::Result<ExitCode> {
     label(args.node.node, has_podvisor)
 }
 
-/// Whether the node is to have its label: the scheduler sends pods of the class to each node with it. `None` if
-/// that is for the operator to know.
+/// Whether the node is to have its label: the scheduler sends pods of the class to each node with it. `None`
+/// if that is for the operator to know.
 fn wants_label(runtime: KubeletRuntime) -> Option<bool> {
     match runtime {
         KubeletRuntime::Podvisor => Some(true),
