@@ -49,7 +49,9 @@ pub(crate) async fn start(
     std::fs::create_dir_all(dir).with_context(|| format!("making {} (are you root?)", dir.display()))?;
     let mut private = place.configure(config);
     let written = match pods {
-        PodNetwork::OfTheNode | PodNetwork::Bridge => network::ensure(config, dir, &place.leases, pods)?,
+        PodNetwork::OfTheNode | PodNetwork::Bridge => {
+            network::ensure(config, dir, &place.leases, pods).await?
+        }
         PodNetwork::OfItsOwn => Some(network::write_link(dir, &place.leases)?),
     };
     private.cni.conf_dir = written.unwrap_or(private.cni.conf_dir);

@@ -4,6 +4,8 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use runtime_net::Cni;
+
 use crate::config::Config;
 
 /// The network of a private daemon's pods.
@@ -17,27 +19,18 @@ pub(crate) enum PodNetwork {
     OfItsOwn,
 }
 
-/// Returns `None` if `pods` may have the operator's configuration and there is one: it is used instead.
-/// Otherwise writes one below `dir` and returns its directory. All private daemons share `leases`, because
-/// they share the bridge.
-pub(super) fn ensure(
+/// Returns `None` if `pods` may have the operator's configuration and it can serve one now: it is used
+/// instead. Otherwise writes one below `dir` and returns its directory. All private daemons share `leases`,
+/// because they share the bridge.
+pub(super) async fn ensure(
     config: &Config,
     dir: &Path,
     leases: &Path,
     pods: PodNetwork,
 ) -> std::io::Result<Option<PathBuf>> {
     let may_be_the_nodes = pods == PodNetwork::OfTheNode;
-    let configured = may_be_the_nodes
-        && std::fs::read_dir(&config.cni.conf_dir)
-            .map(|entries| {
-                entries.flatten().any(|entry| {
-                    let path = entry.path();
-                    path.extension().is_some_and(|extension| {
-                        ["conf", "conflist", "json"].iter().any(|known| extension == *known)
-                    })
-                })
-            })
-            .unwrap_or(false);
+    // As the node's daemon asks: a broken configuration, or one without its plugins, would fail the pod.
+    let configured = may_be_the_nodes && Cni::new(config.cni.pod_networks()).status().await.is_ok();
     if configured {
         return Ok(None);
     }
@@ -109,21 +102,34 @@ fn bridge(leases: &Path, opens_firewall: bool) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
-    #[test]
-    fn an_operators_configuration_is_used_where_there_is_one() {
+    #[tokio::test]
+    async fn an_operators_configuration_is_used_where_it_can_serve_a_pod() {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::default();
         config.cni.conf_dir = dir.path().join("net.d");
+        config.cni.bin_dirs = vec![dir.path().join("bin")];
         let leases = dir.path().join("leases");
-        let ensure = |config: &Config, pods| ensure(config, dir.path(), &leases, pods).unwrap();
-        let written = ensure(&config, PodNetwork::OfTheNode).unwrap();
+        let ensured = async |pods| ensure(&config, dir.path(), &leases, pods).await.unwrap();
+        let written = ensured(PodNetwork::OfTheNode).await.unwrap();
         assert!(written.join("10-podvisor.conflist").exists());
-        std::fs::create_dir_all(&config.cni.conf_dir).unwrap();
-        std::fs::write(config.cni.conf_dir.join("10-mine.conflist"), "{}").unwrap();
-        assert_eq!(ensure(&config, PodNetwork::OfTheNode), None);
-        assert_eq!(ensure(&config, PodNetwork::Bridge), Some(written));
+        for made in [&config.cni.conf_dir, &config.cni.bin_dirs[0]] {
+            std::fs::create_dir_all(made).unwrap();
+        }
+        // Left over from a network add-on: the file is there, and its plugin is not.
+        let list = r#"{"cniVersion": "1.0.0", "name": "mine", "plugins": [{"type": "mine"}]}"#;
+        for unusable in ["{}", list] {
+            std::fs::write(config.cni.conf_dir.join("10-mine.conflist"), unusable).unwrap();
+            assert_eq!(ensured(PodNetwork::OfTheNode).await.as_ref(), Some(&written), "{unusable}");
+        }
+        let plugin = config.cni.bin_dirs[0].join("mine");
+        std::fs::write(&plugin, "#!/bin/sh\n").unwrap();
+        std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(ensured(PodNetwork::OfTheNode).await, None);
+        assert_eq!(ensured(PodNetwork::Bridge).await, Some(written));
     }
 
     #[test]
