@@ -11,7 +11,7 @@ use crate::complete;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::log_follower::LogFollower;
-use crate::resolve;
+use crate::{resolve, wait};
 
 /// The interval between two reads of the log and the container's state. CRI has no call to wait for either.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -46,8 +46,7 @@ pub(crate) async fn logs(config: &Config, args: Args) -> anyhow::Result<ExitCode
         }
         // The state is read before the log: an exit is published after the last byte of the log.
         log.get_or_insert_with(|| LogFollower::open(status.log_path.as_ref())).print()?;
-        let ended = status.state() == v1::ContainerState::ContainerExited;
-        if ended || !args.follow {
+        if !args.follow || wait::ended(&status)?.is_some() {
             break;
         }
         tokio::time::sleep(POLL_INTERVAL).await;

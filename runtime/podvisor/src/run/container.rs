@@ -25,6 +25,7 @@ use crate::image::pull::{find_or_pull_to_run, pull_to_run};
 use crate::log_follower::LogFollower;
 use crate::session::{self, Ended, Wanted};
 use crate::show::out;
+use crate::wait;
 
 /// The interval between two reads of the log and the container's state. CRI has no call to wait for an exit.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -223,12 +224,12 @@ impl Run<'_> {
             if print {
                 log.print()?;
             }
-            if status.state() == v1::ContainerState::ContainerExited {
+            if let Some(code) = wait::ended(&status)? {
                 debug!(reason = status.reason, message = status.message, "exited");
                 if status.reason.parse::<ExitReason>().is_ok_and(|reason| reason == ExitReason::OomKilled) {
                     eprintln!("podvisor: the container was killed by its memory limit");
                 }
-                return Ok(Ended::Exited(u8::try_from(status.exit_code).unwrap_or(u8::MAX)));
+                return Ok(Ended::Exited(u8::try_from(code).unwrap_or(u8::MAX)));
             }
             tokio::select! {
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
