@@ -201,6 +201,11 @@ impl Host {
         Ok(host)
     }
 
+    /// Returns true if the operator has certificates for the host, and so expects TLS.
+    pub(crate) fn has_certificates(&self) -> bool {
+        !self.roots.is_empty() || self.identity.is_some()
+    }
+
     /// Returns true if the host is this registry, whatever the path.
     fn is(&self, registry: &str) -> bool {
         let authority = self.address.as_deref().and_then(|address| address.split('/').next());

@@ -28,7 +28,8 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// The operator's settings for registries.
 #[derive(Debug, Clone, Default)]
 pub struct RegistryConfig {
-    /// `host` or `host:port` of registries used over plain HTTP. Loopback addresses always are.
+    /// `host` or `host:port` of registries used over plain HTTP. Loopback addresses are, too, unless they have
+    /// certificates in `config_dir`.
     pub insecure: Vec<String>,
     /// A directory per registry with its mirrors, in the form of containerd's `hosts.toml`. Read at each
     /// pull.
@@ -69,9 +70,11 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl RegistryConfig {
-    fn is_plain(&self, registry: &str) -> bool {
+    /// Returns true if a registry without a scheme is used over plain HTTP.
+    fn is_plain(&self, registry: &str, has_certificates: bool) -> bool {
         let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
-        is_loopback(registry) || self.insecure.iter().any(|name| name == registry || name == host)
+        let is_insecure = self.insecure.iter().any(|name| name == registry || name == host);
+        is_insecure || is_loopback(registry) && !has_certificates
     }
 }
 
@@ -93,11 +96,11 @@ impl Registry {
         config: &RegistryConfig,
     ) -> Result<Registry, ImageError> {
         let registry = name.reference.registry();
-        let plain = config.is_plain(registry);
         let mut endpoints = Vec::new();
         for host in hosts::read(config.config_dir.as_deref(), registry)? {
             // A registry's credentials must not be sent to its mirrors.
             let auth = auth(credentials.filter(|_| host.upstream));
+            let plain = config.is_plain(registry, host.has_certificates());
             endpoints.push(Endpoint::new(host, &name.reference, auth, plain, &config.limits)?);
         }
         Ok(Registry { endpoints, limits: config.limits.clone() })
@@ -267,11 +270,12 @@ mod tests {
             RegistryConfig { insecure: vec!["lab:5000".into(), "old".into()], ..RegistryConfig::default() };
         for plain in ["localhost", "localhost:5000", "127.0.0.1:1", "127.9.9.9", "lab:5000", "old", "old:81"]
         {
-            assert!(config.is_plain(plain), "{plain}");
+            assert!(config.is_plain(plain, false), "{plain}");
         }
         for secure in ["docker.io", "lab", "lab:5001", "localhost.example.com", "10.0.0.1:5000"] {
-            assert!(!config.is_plain(secure), "{secure}");
+            assert!(!config.is_plain(secure, false), "{secure}");
         }
+        assert!(!config.is_plain("localhost:5000", true) && config.is_plain("lab:5000", true));
     }
 
     #[test]

@@ -108,6 +108,28 @@ async fn a_client_certificate_is_shown_to_the_host_that_wants_it() {
     assert!(message.contains("hosts.toml: host") && message.contains("`client`"), "{message}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_on_loopback_with_certificates_is_used_over_tls() {
+    let certs = tempfile::tempdir().unwrap();
+    let made = certs.path().join("made");
+    fs::create_dir(&made).unwrap();
+    let acceptor = tls(&made);
+    let server = Server::start_behind(Some(acceptor), |_| below("/v2/t/")).await;
+    let own = certs.path().join(&server.address);
+    fs::rename(&made, &own).unwrap();
+    // Docker's form of both.
+    fs::rename(own.join("client.crt"), own.join("client.cert")).unwrap();
+    fs::rename(own.join("ca.pem"), own.join("ca.crt")).unwrap();
+    let config_dir = Some(certs.path().to_owned());
+    let config = RegistryConfig { config_dir, limits: limits(), ..RegistryConfig::default() };
+    let node = Node::with_config(config.clone());
+    let reference = format!("{}/t:1", server.address);
+    node.pull(&reference).await.unwrap();
+    // The operator's word for plain HTTP counts more.
+    node.images.set_registries(RegistryConfig { insecure: vec![server.address.clone()], ..config });
+    assert_eq!(node.pull(&reference).await.unwrap_err().kind(), ImageErrorKind::Unavailable);
+}
+
 /// Names the proxy to [`a_proxy_of_the_environment_is_used_but_for_loopback`] when it starts itself.
 const PROXY: &str = "PODVISOR_TEST_PROXY";
 

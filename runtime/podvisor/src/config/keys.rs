@@ -157,7 +157,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 name: "insecure",
                 kind: "list of `host[:port]`",
                 unset: None,
-                text: "Registries accessed over plain HTTP. Loopback addresses always are.",
+                text: "Registries accessed over plain HTTP. Loopback addresses are, too, unless they have certificates in `config_dir`.",
                 takes: Takes::Reload,
             },
             Key {
