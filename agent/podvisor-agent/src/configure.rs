@@ -213,8 +213,8 @@ fn mount_shm(bytes: u64, (uid, gid): (u32, u32)) -> Result<(), ConfigureError> {
         .map_err(|source| ConfigureError::Mount { what: "the pod's shared memory", source })
 }
 
-/// Applies the sysctls of every pod, then the settings of plugins, then the pod's own sysctls: later ones win.
-/// `root` is the guest's user of the pod's root.
+/// Applies the sysctls of every pod, then the settings of plugins, then the pod's own sysctls: later ones
+/// win. `root` is the guest's user of the pod's root.
 fn apply_settings(request: &ConfigurePodRequest, root: u32) -> Result<ConfigurePodResponse, ConfigureError> {
     let is_default = |name: &&String| request.default_sysctls.contains(name);
     let (defaults, own): (Vec<_>, Vec<_>) = request.sysctls.iter().partition(|(name, _)| is_default(name));

@@ -9,10 +9,18 @@ const STALLED_PERCENT: f64 = 5.0;
 /// reclaiming memory in use.
 const AVAILABLE_PART: u64 = 16;
 
+/// Divisor of the node's memory: stalls say nothing if more than this part, a quarter, is available. The kernel
+/// counts a cgroup at a limit of its own as stalled, too, and its pod must not cost others their caches.
+const STALLED_PART: u64 = 4;
+
 /// Whether memory is short. If the kernel gives no answer, it counts as enough.
 pub(crate) fn is_short() -> bool {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
-    stalls(&read("/proc/pressure/memory")) || is_used_up(&read("/proc/meminfo"))
+    is_short_by(&read("/proc/pressure/memory"), &read("/proc/meminfo"))
+}
+
+fn is_short_by(pressure: &str, meminfo: &str) -> bool {
+    is_used_up(meminfo, AVAILABLE_PART) || (stalls(pressure) && is_used_up(meminfo, STALLED_PART))
 }
 
 /// `some avg10=…` of a pressure file (Documentation/accounting/psi.rst).
@@ -22,14 +30,14 @@ fn stalls(pressure: &str) -> bool {
     average.and_then(|text| text.parse::<f64>().ok()).is_some_and(|percent| percent >= STALLED_PERCENT)
 }
 
-/// `MemAvailable` over `MemTotal` (proc_meminfo(5)).
-fn is_used_up(meminfo: &str) -> bool {
+/// Whether less than this part of `MemTotal` is `MemAvailable` (proc_meminfo(5)).
+fn is_used_up(meminfo: &str, part: u64) -> bool {
     let figure = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         line.split_whitespace().next()?.parse::<u64>().ok()
     };
     match (figure("MemAvailable"), figure("MemTotal")) {
-        (Some(available), Some(total)) => available < total / AVAILABLE_PART,
+        (Some(available), Some(total)) => available < total / part,
         _ => false,
     }
 }
@@ -39,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_short_where_work_stalls_for_it_or_little_is_left() {
+    fn memory_is_short_where_little_is_left_or_work_stalls_for_the_rest() {
         let pressure = |avg10| {
             format!(
                 "some avg10={avg10} avg60=0.00 avg300=0.00 total=9\nfull avg10=90.00 avg60=0.00 avg300=0.00 total=1\n"
@@ -48,6 +56,10 @@ mod tests {
         assert!(stalls(&pressure("5.01")) && !stalls(&pressure("4.99")) && !stalls(""));
         let memory =
             |available| format!("MemTotal: 1600 kB\nMemFree: 1 kB\nMemAvailable:   {available} kB\n");
-        assert!(is_used_up(&memory(99)) && !is_used_up(&memory(100)) && !is_used_up(""));
+        let short = |avg10, available| is_short_by(&pressure(avg10), &memory(available));
+        assert!(short("0.00", 99) && !short("0.00", 100));
+        assert!(short("20.00", 399) && !short("4.99", 399));
+        assert!(!short("20.00", 1400), "one pod at its own limit");
+        assert!(!is_short_by(&pressure("20.00"), "") && is_short_by("", &memory(99)));
     }
 }
