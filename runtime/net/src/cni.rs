@@ -26,7 +26,7 @@ use crate::{
     cache::{Cache, Entry},
     chain::{Chain, INTERFACE, Plugins},
     config::{self, NetworkList},
-    netns,
+    leftover, netns,
     plugin::BUSY_WAIT,
     settings::Watch,
     spares::{Spare, Spares},
@@ -364,6 +364,12 @@ impl Cni {
             tracing::debug!(pod = spec.pod_id, error = error.chain(), "the pod's links are not as before");
         }
         if let Some(entry) = self.on_files(move |cni| cni.recorded_add(&owned, has_netns)).await? {
+            // A plugin may still be running if its ADD has not ended with a result.
+            if entry.result.is_null() {
+                let path = path.clone();
+                let ending = self.on_files(move |_| leftover::end(&path));
+                step(span!("end the interrupted ADD"), ending).await?;
+            }
             let sources = self.sources();
             chain(&sources.plugins, &entry, netns).del(&entry.result).await?;
         }

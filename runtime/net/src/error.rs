@@ -75,6 +75,14 @@ pub enum NetError {
         /// The time limit.
         after: Duration,
     },
+    /// A plugin of an earlier ADD for the pod is still running, and DEL must wait for it.
+    #[error("a CNI plugin of an earlier ADD, process {pid}, does not end")]
+    Leftover {
+        /// The process.
+        pid: i32,
+        /// What is known about it.
+        source: io::Error,
+    },
     /// The plugin reported an error.
     #[error("CNI plugin {plugin} {command}: {message}")]
     Plugin {

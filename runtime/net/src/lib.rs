@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Start at [`Cni`] (`cni.rs`). Below it, `config` finds the network's plugins, `plugin` runs one and `chain`
-//! runs them all. `cache` records them for DEL. `netns` creates the namespace, and `spares` holds some
+//! runs them all. `cache` records them for DEL, and `leftover` ends those that a killed daemon left running. `netns` creates the namespace, and `spares` holds some
 //! created in advance. `attach` joins the interfaces to taps and reads the addresses, routes and neighbours.
 //! `settings` finds all other settings left by plugins. `pod_ranges` writes a configuration from a template
 //! (`template`).
@@ -28,6 +28,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzz;
 mod interface;
+mod leftover;
 mod netns;
 mod plugin;
 mod pod_ranges;

@@ -2,8 +2,11 @@
 
 use std::{
     fs,
+    io::Read,
     net::{IpAddr, UdpSocket},
+    os::unix::process::CommandExt,
     path::Path,
+    process::{Command, Stdio},
     thread,
     time::Duration,
 };
@@ -230,6 +233,31 @@ fn a_pod_without_an_address_is_refused_and_undone() {
             "{error:?}"
         );
         assert_eq!(node.left_over(), Vec::<String>::new());
+    });
+}
+
+/// A killed daemon leaves its plugin running. If DEL came first, the ADD would still keep an address.
+#[test]
+fn a_plugin_that_a_killed_daemon_left_in_its_add_is_ended_before_del() {
+    on_a_node(async |node| {
+        let dir = node.dir.path();
+        let script = r#"cd "${0%/*}"
+if [ "$CNI_COMMAND" = DEL ]; then rm -f lease; echo >> deleted; exit; fi
+echo started; until [ -e deleted ]; do sleep 0.05; done; touch lease"#;
+        node.install("slow", script);
+        node.write_network(r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"slow"}]}"#);
+        fs::create_dir(dir.join("netns")).unwrap();
+        let netns = dir.join("netns/podvisor-p1");
+        fs::write(&netns, "").unwrap();
+        run("unshare", &format!("--net={} true", netns.display()));
+        let mut add = Command::new(dir.join("bin/slow"));
+        add.env("CNI_COMMAND", "ADD").env("CNI_NETNS", &netns).process_group(0).stdout(Stdio::piped());
+        let mut add = add.spawn().unwrap();
+        add.stdout.take().unwrap().read_exact(&mut [0; 8]).unwrap();
+
+        node.cni.teardown(&spec()).await.unwrap();
+        add.wait().unwrap();
+        assert!(dir.join("bin/deleted").exists() && !dir.join("bin/lease").exists());
     });
 }
 

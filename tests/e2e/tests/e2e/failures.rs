@@ -1,6 +1,7 @@
 //! Failing starts: the error names the phase and the cause, and nothing is left behind.
 
 use tests_e2e::traces::Traces;
+use tests_e2e::wait::until;
 use tests_e2e::{Host, spec};
 use tonic::Code;
 
@@ -68,6 +69,36 @@ echo '{"cniVersion":"1.0.0","code":5,"msg":"the fabric is down"}'; exit 1"#;
     std::fs::write(host.dir().join("plugins/mended"), "").unwrap();
     client.remove_pod(&pods[0].id).await.unwrap();
     assert!(client.pods().await.unwrap().is_empty());
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
+    host.stop().await.unwrap();
+}
+
+/// The plugin goes on when the daemon is killed. If it ended its ADD after the next daemon's DEL, nobody would
+/// ever free its lease.
+#[tokio::test]
+async fn a_plugin_left_in_its_add_by_a_killed_daemon_keeps_no_lease() {
+    let Some(mut host) = Host::start().await else { return };
+    let before = Traces::take(host.dir()).unwrap();
+    let script = r#"cd "${0%/*}"
+if [ "$CNI_COMMAND" = DEL ]; then rm -f lease; touch deleted; exit; fi
+echo $$ > adding.new; mv adding.new adding
+until [ -e deleted ]; do sleep 0.1; done
+touch lease"#;
+    with_plugin(&mut host, "slow", script).await;
+    let plugins = host.dir().join("plugins");
+    let (mut client, config) = (host.client(), spec::pod("killed", host.dir()));
+    let starting = tokio::spawn(async move { client.run_pod(&config).await });
+    until("the plugin to begin", async || plugins.join("adding").exists()).await;
+    let plugin = std::fs::read_to_string(plugins.join("adding")).unwrap();
+    host.daemon.kill_and_restart().await.unwrap();
+    starting.await.unwrap().unwrap_err();
+    let mut client = host.client();
+    until("the pod to be undone", async || client.pods().await.unwrap().is_empty()).await;
+    assert!(plugins.join("deleted").exists(), "no DEL");
+    // One that has ended, and is not yet waited for, has no environment.
+    let environment = format!("/proc/{}/environ", plugin.trim());
+    until("the plugin to end", async || std::fs::read(&environment).unwrap_or_default().is_empty()).await;
+    assert!(!plugins.join("lease").exists(), "the plugin ended its ADD after the DEL");
     assert_eq!(host.left_since(&before).await, Vec::<String>::new());
     host.stop().await.unwrap();
 }
