@@ -28,8 +28,8 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(60);
 /// The operator's settings for registries.
 #[derive(Debug, Clone, Default)]
 pub struct RegistryConfig {
-    /// `host` or `host:port` of registries used over plain HTTP. Loopback addresses are, too, unless they have
-    /// certificates in `config_dir`.
+    /// `host` or `host:port` of registries used over plain HTTP. Loopback addresses are, too, unless they
+    /// have certificates in `config_dir`.
     pub insecure: Vec<String>,
     /// A directory per registry with its mirrors, in the form of containerd's `hosts.toml`. Read at each
     /// pull.

@@ -9,9 +9,9 @@
 //!
 //! Start at [`Cni`] (`cni.rs`). Below it, `config` finds the network's plugins, `plugin` runs one and `chain`
 //! runs them all. `cache` records them for DEL, and `leftover` ends those left running by a killed daemon.
-//! `netns` creates the namespace, and `spares` holds some created in advance. `attach` joins the interfaces to
-//! taps and reads the addresses, routes and neighbours. `settings` finds all other settings left by plugins.
-//! `pod_ranges` writes a configuration from a template (`template`).
+//! `netns` creates the namespace, and `spares` holds some created in advance. `attach` joins the interfaces
+//! to taps and reads the addresses, routes and neighbours. `settings` finds all other settings left by
+//! plugins. `pod_ranges` writes a configuration from a template (`template`).
 //!
 //! This crate never touches a link, address or rule of the host's own namespace: this is the plugins' work.
 //! Unsafe code is only in `tap`, because no safe crate opens a tap with a virtio-net header.

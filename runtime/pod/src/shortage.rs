@@ -9,8 +9,8 @@ const STALLED_PERCENT: f64 = 5.0;
 /// reclaiming memory in use.
 const AVAILABLE_PART: u64 = 16;
 
-/// Divisor of the node's memory: stalls say nothing if more than this part, a quarter, is available. The kernel
-/// counts a cgroup at a limit of its own as stalled, too, and its pod must not cost others their caches.
+/// Divisor of the node's memory: stalls say nothing if more than this part, a quarter, is available. The
+/// kernel counts a cgroup at a limit of its own as stalled, too, and that must not cost others their caches.
 const STALLED_PART: u64 = 4;
 
 /// Whether memory is short. If the kernel gives no answer, it counts as enough.

@@ -70,7 +70,8 @@ mod tests {
     fn what_the_pod_asks_for_is_no_default() {
         let sysctls = [(PORTS.0.to_owned(), "0".to_owned()), ("net.core.somaxconn".into(), "9".into())];
         let pod = PodSpec { sysctls: sysctls.into(), ..PodSpec::default() };
-        assert_eq!(pod.default_sysctls(), [FORWARD.0, PING.0, OVERCOMMIT.0]);
+        let defaults = pod.default_sysctls();
+        assert_eq!(defaults, [ASYNC_REQUESTS.0, FORWARD.0, PING.0, MAP_COUNT.0, OVERCOMMIT.0]);
     }
 
     #[test]

@@ -92,14 +92,13 @@ touch lease"#;
     let plugin = std::fs::read_to_string(plugins.join("adding")).unwrap();
     host.daemon.kill_and_restart().await.unwrap();
     starting.await.unwrap().unwrap_err();
-    let mut client = host.client();
-    until("the pod to be undone", async || client.pods().await.unwrap().is_empty()).await;
-    assert!(plugins.join("deleted").exists(), "no DEL");
+    until("DEL", async || plugins.join("deleted").exists()).await;
     // One that has ended, and is not yet waited for, has no environment.
     let environment = format!("/proc/{}/environ", plugin.trim());
     until("the plugin to end", async || std::fs::read(&environment).unwrap_or_default().is_empty()).await;
     assert!(!plugins.join("lease").exists(), "the plugin ended its ADD after the DEL");
-    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
+    until("the pod to be undone", async || host.left_since(&before).await.is_empty()).await;
+    assert!(host.client().pods().await.unwrap().is_empty());
     host.stop().await.unwrap();
 }
 
