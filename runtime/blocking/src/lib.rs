@@ -105,13 +105,18 @@ impl Pool {
         let until = Instant::now() + PLACE_WITHIN;
         let mut permits = Vec::new();
         for pool in self.levels() {
-            let Ok(permit) = timeout_at(until, pool.places.clone().acquire_owned()).await else {
+            let Ok(permit) = timeout_at(until, pool.permit()).await else {
                 return Err(PoolError::Full { waits_for: pool.waits_for, places: pool.places_max });
             };
-            // The semaphore is never closed. If it were, an extra thread is better than lost work.
             permits.extend(permit);
         }
         Place { waits_for: self.waits_for, permits }.run(work).await
+    }
+
+    /// Waits for a place of this level alone.
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        // The semaphore is never closed. If it were, an extra thread is better than lost work.
+        self.places.clone().acquire_owned().await.ok()
     }
 
     /// This pool and the pools that it is a part of, from the inside.
@@ -143,7 +148,7 @@ impl Pool {
     pub async fn place(&self) -> Place {
         let mut permits = Vec::new();
         for pool in self.levels() {
-            permits.extend(pool.places.clone().acquire_owned().await);
+            permits.extend(pool.permit().await);
         }
         Place { waits_for: self.waits_for, permits }
     }

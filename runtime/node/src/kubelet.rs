@@ -25,6 +25,9 @@ const BYTES_MAX: u64 = 1 << 20;
 /// Marks a process of k3s's own containerd, ended by the switch.
 const K3S_CONTAINERD: &str = "/run/k3s/containerd/";
 
+/// The directory of files that override the configuration of k3s.
+pub(crate) const K3S_OVERRIDES: &str = "/etc/rancher/k3s/config.yaml.d";
+
 /// Units with a kubelet of k3s.
 const K3S_UNITS: [&str; 2] = ["k3s.service", "k3s-agent.service"];
 
@@ -127,7 +130,7 @@ impl Kubelet {
     pub(crate) fn drop_in(self) -> PathBuf {
         match self {
             Kubelet::Unit => "/etc/systemd/system/kubelet.service.d/90-podvisor.conf".into(),
-            Kubelet::K3s { .. } => "/etc/rancher/k3s/config.yaml.d/90-podvisor.yaml".into(),
+            Kubelet::K3s { .. } => Path::new(K3S_OVERRIDES).join("90-podvisor.yaml"),
         }
     }
 
@@ -194,7 +197,12 @@ pub(crate) fn socket_in_use(root: &HostRoot) -> Result<Option<PathBuf>, KubeletE
         (None, None) => None,
     };
     let endpoint = endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.into());
-    Ok(Some(endpoint.strip_prefix("unix://").unwrap_or(&endpoint).into()))
+    Ok(Some(socket_of(&endpoint)))
+}
+
+/// The socket of a kubelet's endpoint, with or without its scheme.
+pub(crate) fn socket_of(endpoint: &str) -> PathBuf {
+    endpoint.strip_prefix("unix://").unwrap_or(endpoint).into()
 }
 
 /// The last value of a flag, as `--flag=value` or `--flag value`.

@@ -6,16 +6,15 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::kubelet::{self, KubeletError};
+use crate::kubelet::{self, K3S_OVERRIDES, KubeletError};
 use crate::processes;
 use crate::root::{HostRoot, RootError};
 
 /// Processes of k3s with a kubelet inside (k3s, `cmd/k3s/main.go`).
 const K3S: [&str; 2] = ["k3s-server", "k3s-agent"];
 
-/// The configuration of k3s, and the directory of files that override it.
+/// The configuration of k3s, read before the files that override it.
 const K3S_CONFIGURATION: &str = "/etc/rancher/k3s/config.yaml";
-const K3S_OVERRIDES: &str = "/etc/rancher/k3s/config.yaml.d";
 
 /// The endpoint of a k3s without a configured one: its own containerd.
 const K3S_ENDPOINT: &str = "/run/k3s/containerd/containerd.sock";
@@ -86,5 +85,5 @@ fn k3s_configured(root: &HostRoot) -> Result<Option<PathBuf>, RootError> {
         let read = serde_saphyr::from_str::<Configuration>(&text).ok();
         last = read.and_then(|configuration| configuration.container_runtime_endpoint).or(last);
     }
-    Ok(last.map(|endpoint| endpoint.strip_prefix("unix://").unwrap_or(&endpoint).into()))
+    Ok(last.as_deref().map(kubelet::socket_of))
 }
