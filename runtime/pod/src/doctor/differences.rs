@@ -50,6 +50,15 @@ impl Difference {
     pub fn is_leftover(&self) -> bool {
         self.leftover.is_some()
     }
+
+    /// Whether both are about one object. Its text may have changed: an ownerless VM goes on writing to its
+    /// disk.
+    fn is_same(&self, other: &Difference) -> bool {
+        match &self.leftover {
+            Some(leftover) => other.leftover.as_ref() == Some(leftover),
+            None => self == other,
+        }
+    }
 }
 
 const REPAIR: &str = "podvisor doctor --repair takes it away";
@@ -78,7 +87,7 @@ pub fn differences(daemons: &[Daemon], node: &OnNode) -> Vec<Difference> {
 
 /// Returns the differences present in both passes. All others were work in progress.
 pub fn in_both(first: &[Difference], second: Vec<Difference>) -> Vec<Difference> {
-    second.into_iter().filter(|difference| first.contains(difference)).collect()
+    second.into_iter().filter(|difference| first.iter().any(|earlier| earlier.is_same(difference))).collect()
 }
 
 struct Comparison<'a> {

@@ -160,6 +160,18 @@ fn work_under_way_is_no_difference() {
 }
 
 #[test]
+fn a_directory_whose_vm_goes_on_writing_is_one_difference() {
+    let look = |bytes| {
+        let mut node = node();
+        node.daemons[0].state_dirs.extend([(id("cc"), bytes)]);
+        differences(&[daemon("node", Life::Stopped)], &node)
+    };
+    let found = in_both(&look(8192), look(16384));
+    assert_eq!(found.len(), 1);
+    assert!(found[0].what.contains("with 16 KiB"), "{found:?}");
+}
+
+#[test]
 fn a_running_daemons_quarantine_is_left_to_it() {
     let mut daemon = daemon("node", Life::Serving);
     daemon.record.quarantined.push("t/k".into());
