@@ -115,9 +115,10 @@ impl Store {
         }
         let Found { mut index, old_blobs } = Index::read(&store.index_path())?;
         let is_changed = store.drop_lost(&mut index) || old_blobs.is_some();
+        let used_up = old_blobs.into_iter().flatten().chain(store.left_configs(&index)).collect::<Vec<_>>();
         store.state().index = index;
-        if let Err(error) = store.remove_blobs(old_blobs.into_iter().flatten()) {
-            tracing::warn!(%error, "blobs of an earlier version are there still");
+        if let Err(error) = store.remove_blobs(used_up) {
+            tracing::warn!(%error, "blobs of complete images are left");
         }
         if is_changed && let Err(error) = store.write_index() {
             // A full disk must not prevent a start: the next start finds the same again.
@@ -230,6 +231,13 @@ impl Store {
         let layers =
             index.layers.keys().flat_map(|diff_id| [self.data_path(diff_id), self.tree_path(diff_id)]);
         images.chain(layers.flatten()).collect()
+    }
+
+    /// Returns the config blobs of complete images. A kill after the index is written leaves them, and no
+    /// pull of an unchanged tag looks at blobs.
+    fn left_configs(&self, index: &Index) -> Vec<String> {
+        let is_left = |id: &&String| digest_hex(id).is_ok_and(|hex| self.blobs().join(hex).exists());
+        index.all().map(|record| &record.id).filter(is_left).cloned().collect()
     }
 
     /// Removes blobs if no pull needs them and they were not written for `age`.

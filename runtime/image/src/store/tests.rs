@@ -229,6 +229,18 @@ fn a_start_finds_its_images_again_and_clears_leftovers() {
 }
 
 #[test]
+fn a_start_removes_the_config_left_by_a_kill_after_its_image_was_complete() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with(directory.path(), &[record('a', "a:1", &['1'])]);
+    let blob = |digit: char| store.blobs().join(digit.to_string().repeat(64));
+    fs::write(blob('a'), b"config").unwrap();
+    fs::write(blob('b'), b"of a pull to come").unwrap();
+    let store_again = open(directory.path());
+    assert!(!blob('a').exists() && blob('b').exists());
+    assert_eq!(counts(&store_again), (1, 2, 1));
+}
+
+#[test]
 fn layers_of_an_unfinished_pull_outlive_a_restart_for_a_day_and_go_with_the_next_removal() {
     let directory = tempfile::tempdir().unwrap();
     let store = store_with(directory.path(), &[record('a', "a:1", &['1'])]);
