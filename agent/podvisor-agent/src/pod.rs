@@ -12,6 +12,7 @@ use crate::disk_volumes::DiskVolumes;
 use crate::disks::Disks;
 use crate::fetched_ahead::FetchedAhead;
 use crate::host_sockets::HostSockets;
+use crate::host_work::HostWork;
 use crate::images::Images;
 use crate::memory_volumes::MemoryVolumes;
 use crate::prepare::Prepared;
@@ -36,6 +37,8 @@ pub(crate) struct Pod {
     pub(crate) memory_volumes: MemoryVolumes,
     pub(crate) disk_volumes: DiskVolumes,
     pub(crate) published_volumes: PublishedVolumes,
+    /// Work on the scratch disk.
+    pub(crate) scratch_work: HostWork,
     pub(crate) host_sockets: HostSockets,
     /// Held while usage is read.
     pub(crate) usage: Arc<Mutex<()>>,

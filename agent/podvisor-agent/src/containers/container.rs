@@ -82,6 +82,8 @@ pub(crate) struct Container {
     execs: Mutex<HashMap<String, Exec>>,
     /// Held through a removal.
     pub(crate) removal: tokio::sync::Mutex<()>,
+    /// Held while a thread makes a writable layer, also after its caller gave up.
+    pub(crate) layers: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// One exec.
@@ -104,6 +106,7 @@ impl Container {
             phase: Mutex::new(Phase::Creating),
             execs: Mutex::default(),
             removal: tokio::sync::Mutex::default(),
+            layers: Arc::default(),
         }
     }
 

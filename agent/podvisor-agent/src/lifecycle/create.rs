@@ -65,7 +65,7 @@ async fn build(
     request: &CreateContainerRequest,
 ) -> Result<Created, ContainerError> {
     let bytes_max = Some(request.writable_layer_bytes).filter(|bytes| *bytes > 0);
-    root::mount(pod, container, image, bytes_max)?;
+    root::mount(pod, container, image, bytes_max).await?;
     let user = resolve_user(&container.rootfs(), request)?;
     let owner = pod.guest_ids(user.uid, user.gid)?;
     let namespace = pod.user_namespace.get().map(UserNamespace::path);
@@ -85,7 +85,8 @@ async fn build(
     let mut spec = spec::container(&request.spec_json, parts)?;
     // Dropped once the container has its own mounts.
     let _mapped = volumes::mount(pod, container, &request.image_volumes, &mut spec).await?;
-    let _overlays = declared_volumes::mount(pod, container, image, &request.declared_volumes, &mut spec)?;
+    let declared = declared_volumes::mount(pod, container, image, &request.declared_volumes, &mut spec);
+    let _overlays = declared.await?;
     let _kept = guest_volumes::mount(pod, container, &request.guest_volumes, &mut spec).await?;
     pod.host_sockets.offer(container, &request.host_sockets, &mut spec)?;
     block_devices::add(pod, container, &request.block_devices, &mut spec).await?;

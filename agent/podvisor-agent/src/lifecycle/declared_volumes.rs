@@ -7,15 +7,16 @@
 
 use std::fs::{self, Metadata, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use oci_spec::runtime::Spec;
 use proto_agent::agent::DeclaredVolume;
 
 use crate::containers::{Container, ContainerError};
 use crate::lifecycle::build_mount::BuildMount;
-use crate::lifecycle::layers::{self, Layers};
+use crate::lifecycle::layers::{self, Access, Layers};
 use crate::lifecycle::volumes;
 use crate::pod::Pod;
 
@@ -33,9 +34,9 @@ enum Found {
 
 /// Makes the volumes' directories and sets the sources of the specification's mounts to them. The overlays
 /// must live until the container is built.
-pub(super) fn mount(
+pub(super) async fn mount(
     pod: &Pod,
-    container: &Container,
+    container: &Arc<Container>,
     image: &Path,
     declared: &[DeclaredVolume],
     spec: &mut Spec,
@@ -44,7 +45,8 @@ pub(super) fn mount(
     for (volume, number) in declared.iter().zip(0..) {
         let at = |error: io::Error| io::Error::new(error.kind(), format!("{:?}: {error}", volume.path));
         let found = find(image, &volume.path).map_err(at).map_err(container.io(STEP))?;
-        let place = make(pod, container, number, found, &mut overlays)?;
+        let (place, overlay) = make(pod, container, number, found).await?;
+        overlays.extend(overlay);
         let mounts = spec.mounts_mut().iter_mut().flatten();
         for mount in mounts.filter(|mount| mount.source().as_deref() == Some(Path::new(&volume.source))) {
             mount.set_source(Some(place.clone()));
@@ -53,43 +55,51 @@ pub(super) fn mount(
     Ok(overlays)
 }
 
-/// Makes one volume's directory. Returns the path to bind.
-fn make(
+/// Makes one volume's directory, and the overlay there if the image has content. Returns the path to bind.
+async fn make(
     pod: &Pod,
-    container: &Container,
+    container: &Arc<Container>,
     number: usize,
     found: Found,
-    overlays: &mut Vec<BuildMount>,
-) -> Result<PathBuf, ContainerError> {
+) -> Result<(PathBuf, Option<BuildMount>), ContainerError> {
     let directory = container.scratch().join(format!("volume-{number}"));
-    let (upper, work) = (directory.join("upper"), directory.join("work"));
-    fs::create_dir_all(&upper).map_err(container.io(STEP))?;
-    let (content, like) = match found {
+    let place = |name: &str| container.directory().join(format!("declared-{number}{name}"));
+    let (content, access) = match found {
         Found::Nothing => {
             let (uid, gid) = pod.guest_ids(0, 0)?;
-            fs::set_permissions(&upper, Permissions::from_mode(0o755))
-                .and_then(|()| chown(&upper, Some(uid), Some(gid)))
-                .map_err(container.io(STEP))?;
-            return Ok(upper);
+            (None, Access { uid, gid, permissions: Permissions::from_mode(0o755) })
         }
-        Found::Empty(like) => (None, like),
-        Found::Content(content, like) => (Some(content), like),
+        Found::Empty(like) => (None, Access::of(pod, &like)?),
+        Found::Content(content, like) => (Some(content), Access::of(pod, &like)?),
     };
-    layers::make_like(pod, container, &upper, &like)?;
-    let Some(content) = content else { return Ok(upper) };
-    fs::create_dir_all(&work).map_err(container.io(STEP))?;
-    let place = |name: &str| container.directory().join(format!("declared-{number}{name}"));
-    // The overlay has its own mount of it, so this one can end with the function.
-    let lower = match pod.user_namespace.get() {
+    let lower = content.map(|content| match pod.user_namespace.get() {
         Some(namespace) => BuildMount::mapped(&content, place("-image"), namespace),
         None => BuildMount::directory(&content, place("-image")),
-    };
-    let lower = lower.map_err(container.io(STEP))?;
+    });
+    let lower = lower.transpose().map_err(container.io(STEP))?;
+    let (made, target) = (Arc::clone(container), place(""));
+    layers::on_disk(pod, container, move || {
+        make_on_disk(&directory, &access, lower, target).map_err(made.io(STEP))
+    })
+    .await
+}
+
+/// Makes the directory or overlay of a volume. Blocks on the scratch disk.
+fn make_on_disk(
+    directory: &Path,
+    access: &Access,
+    lower: Option<BuildMount>,
+    target: PathBuf,
+) -> io::Result<(PathBuf, Option<BuildMount>)> {
+    let (upper, work) = (directory.join("upper"), directory.join("work"));
+    fs::create_dir_all(&upper)?;
+    access.give(&upper)?;
+    // The overlay has its own mount of it, so this one can end here.
+    let Some(lower) = lower else { return Ok((upper, None)) };
+    fs::create_dir_all(&work)?;
     let layers = Layers { lower: lower.path(), upper: &upper, work: &work };
-    let overlay = BuildMount::overlay(&layers, place("")).map_err(container.io(STEP))?;
-    let path = overlay.path().to_owned();
-    overlays.push(overlay);
-    Ok(path)
+    let overlay = BuildMount::overlay(&layers, target)?;
+    Ok((overlay.path().to_owned(), Some(overlay)))
 }
 
 /// Looks up a volume's path in the image. The image does not change afterwards.

@@ -1,9 +1,11 @@
 //! The layers of an overlay: a directory of an image below, directories of the scratch disk above.
 
-use std::fs::{self, Metadata};
+use std::fs::{self, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
 
@@ -33,17 +35,42 @@ impl Layers<'_> {
     }
 }
 
-/// Gives a directory the owner and mode of one of the image. An overlay shows those of its upper directory.
-pub(super) fn make_like(
+/// Timeout for making a directory of the scratch disk, and an overlay there.
+const MADE_WITHIN: Duration = Duration::from_secs(60);
+
+/// Does work on the scratch disk. While that disk is full or frozen on the host, the work may hang, so it has
+/// its own thread. A removal of the container waits for it.
+pub(super) async fn on_disk<T: Send + 'static>(
     pod: &Pod,
     container: &Container,
-    directory: &Path,
-    like: &Metadata,
-) -> Result<(), ContainerError> {
-    let (uid, gid) = pod.guest_ids(like.uid(), like.gid())?;
-    fs::set_permissions(directory, like.permissions())
-        .and_then(|()| chown(directory, Some(uid), Some(gid)))
+    work: impl FnOnce() -> Result<T, ContainerError> + Send + 'static,
+) -> Result<T, ContainerError> {
+    let held = Arc::clone(&container.layers).lock_owned().await;
+    let work = move || {
+        let _held = held;
+        work()
+    };
+    pod.scratch_work.run("make a writable layer", MADE_WITHIN, work).await?
+}
+
+/// The owner and mode of a directory, as seen in the guest. An overlay shows those of its upper directory.
+pub(super) struct Access {
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    pub(super) permissions: Permissions,
+}
+
+impl Access {
+    /// Those of a directory of the image.
+    pub(super) fn of(pod: &Pod, directory: &Metadata) -> Result<Access, ContainerError> {
+        let (uid, gid) = pod.guest_ids(directory.uid(), directory.gid())?;
+        Ok(Access { uid, gid, permissions: directory.permissions() })
+    }
+
+    pub(super) fn give(&self, directory: &Path) -> io::Result<()> {
+        fs::set_permissions(directory, self.permissions.clone())?;
+        chown(directory, Some(self.uid), Some(self.gid))?;
         // A change of owner clears the set-id bits.
-        .and_then(|()| fs::set_permissions(directory, like.permissions()))
-        .map_err(container.io("prepare the writable layer"))
+        fs::set_permissions(directory, self.permissions.clone())
+    }
 }

@@ -17,7 +17,7 @@ use crate::pause::SELF;
 use crate::pod::Pod;
 use crate::remove_tree;
 
-/// Timeout for the end of killed processes. One may be in an uninterruptible wait for a disk.
+/// Timeout for the end of killed processes, and of threads. One may be in an uninterruptible wait for a disk.
 const GONE: Duration = Duration::from_secs(10);
 /// Pause between two reads of a cgroup while its processes end.
 const PAUSE: Duration = Duration::from_millis(2);
@@ -56,6 +56,10 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
     }
     kill_and_wait(container, Instant::now() + GONE).await.map_err(container.io("end the processes"))?;
     pod.host_sockets.remove_of(container.id()).map_err(container.io("remove the sockets"))?;
+    let made = tokio::time::timeout(GONE, container.layers.lock()).await;
+    let _made = made
+        .map_err(|_| io::ErrorKind::TimedOut.into())
+        .map_err(container.io("end the making of the layers"))?;
     unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
     container.cgroup().remove().map_err(container.io("remove the cgroup"))?;
     remove_directory(&container.directory()).map_err(container.io("remove the container's directory"))?;

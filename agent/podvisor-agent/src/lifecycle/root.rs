@@ -4,18 +4,45 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::containers::{Container, ContainerError};
 use crate::lifecycle::build_mount::BuildMount;
-use crate::lifecycle::layers::{self, Layers};
+use crate::lifecycle::layers::{self, Access, Layers};
 use crate::pod::Pod;
 use crate::scratch;
 
 /// Mounts the container's root file system, with at most `bytes_max` bytes in its writable layer.
-pub(super) fn mount(
+pub(super) async fn mount(
     pod: &Pod,
-    container: &Container,
+    container: &Arc<Container>,
     image: &Path,
+    bytes_max: Option<u64>,
+) -> Result<(), ContainerError> {
+    // The root directory has the image's mode and owner.
+    let root = fs::metadata(image).map_err(container.io("read the image"))?;
+    let access = Access::of(pod, &root)?;
+    let mapped = match pod.user_namespace.get() {
+        Some(namespace) => Some(
+            BuildMount::mapped(image, container.directory().join("image"), namespace)
+                .map_err(container.io("map the image's owners"))?,
+        ),
+        None => None,
+    };
+    let (made, image) = (Arc::clone(container), image.to_owned());
+    layers::on_disk(pod, container, move || {
+        // The overlay has its own mount of it, so the mapped one can end here.
+        let lower = mapped.as_ref().map_or(image.as_path(), BuildMount::path);
+        make(&made, lower, &access, bytes_max)
+    })
+    .await
+}
+
+/// Makes the writable layer and mounts the overlay. Blocks on the scratch disk.
+fn make(
+    container: &Container,
+    lower: &Path,
+    access: &Access,
     bytes_max: Option<u64>,
 ) -> Result<(), ContainerError> {
     let (upper, work) = (container.scratch().join("upper"), container.scratch().join("work"));
@@ -26,18 +53,7 @@ pub(super) fn mount(
     for directory in [&container.rootfs(), &upper, &work] {
         fs::create_dir_all(directory).map_err(container.io("make the directories"))?;
     }
-    // The root directory has the image's mode and owner. overlayfs shows the upper directory's.
-    let root = fs::metadata(image).map_err(container.io("read the image"))?;
-    layers::make_like(pod, container, &upper, &root)?;
-    let mapped = match pod.user_namespace.get() {
-        Some(namespace) => Some(
-            BuildMount::mapped(image, container.directory().join("image"), namespace)
-                .map_err(container.io("map the image's owners"))?,
-        ),
-        None => None,
-    };
-    // The overlay has its own mount of it, so the mapped one can end with this function.
-    let lower = mapped.as_ref().map_or(image, BuildMount::path);
+    access.give(&upper).map_err(container.io("prepare the writable layer"))?;
     let layers = Layers { lower, upper: &upper, work: &work };
     layers.mount(&container.rootfs()).map_err(container.io("mount the root"))
 }
