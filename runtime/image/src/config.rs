@@ -12,6 +12,11 @@ use crate::error::{ContentError, ImageError};
 use crate::json::Json;
 use crate::platform::Platform;
 
+/// Most bytes of declarations in one config, in the index's form. They are in memory for each image of the
+/// node, and the index is written with all of them. The largest known ones, of builders with many labels, have
+/// some hundred KiB.
+const DECLARED_BYTES_MAX: u64 = 1 << 20;
+
 /// The declarations of an image's config: how to run the image, and fields only shown to clients.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeclaredConfig {
@@ -48,6 +53,11 @@ pub(crate) fn parse(what: &str, bytes: &[u8]) -> Result<Parsed, ImageError> {
     let parsed = read(bytes).map_err(|error| wrong(ContentError::Json(error)))?;
     for id in &parsed.diff_ids {
         digest_hex(id).map_err(wrong)?;
+    }
+    let size = serde_json::to_vec(&parsed.config).map_or(0, |bytes| bytes.len() as u64);
+    if size > DECLARED_BYTES_MAX {
+        let unit = "bytes of settings and labels";
+        return Err(wrong(ContentError::Limit { size, unit, limit: DECLARED_BYTES_MAX }));
     }
     Ok(parsed)
 }
@@ -97,6 +107,17 @@ mod tests {
     fn a_config_that_is_not_json_is_refused_by_name() {
         let error = parse("config sha256:12", b"<html>").unwrap_err().to_string();
         assert!(error.starts_with("config sha256:12: it cannot be parsed: "), "{error}");
+    }
+
+    #[test]
+    fn only_what_is_kept_of_a_config_counts_for_its_bound() {
+        let long = "x".repeat(2 << 20);
+        let history = format!(r#"{{"history":[{{"comment":"{long}"}}],"rootfs":{{"diff_ids":[]}}}}"#);
+        parse("config", history.as_bytes()).unwrap();
+        for section in [format!(r#"{{"Labels":{{"a":"{long}"}}}}"#), format!(r#"{{"Env":["A={long}"]}}"#)] {
+            let error = parse("config", format!(r#"{{"config":{section}}}"#).as_bytes()).unwrap_err();
+            assert!(error.to_string().contains("bytes of settings and labels are more than"), "{error}");
+        }
     }
 
     #[test]

@@ -47,8 +47,8 @@ pub struct Image {
     pub range_bytes: u64,
     /// Whether the operator wants to keep the image, however full the disk is.
     pub pinned: bool,
-    /// The declarations of the image's config.
-    pub config: DeclaredConfig,
+    /// The declarations of the image's config, shared by all copies.
+    pub config: Arc<DeclaredConfig>,
 }
 
 impl Image {
@@ -231,6 +231,11 @@ impl Images {
     pub fn list(&self) -> Vec<Image> {
         let pinned = self.inner.pinned();
         self.inner.store.list().into_iter().map(|listed| Image::new(listed, &pinned)).collect()
+    }
+
+    /// Returns how many images there are.
+    pub fn count(&self) -> usize {
+        self.inner.store.count()
     }
 
     /// Finds the image of this name: a tag (`:latest` if absent), a digest name, an id with or without

@@ -137,7 +137,7 @@ impl Pull {
             file_bytes: 0,
             verity: None,
             layers: distinct,
-            config: parsed.config,
+            config: Arc::new(parsed.config),
         };
         if self.store.known(&id).is_some() {
             self.progress.all_exist();

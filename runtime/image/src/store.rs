@@ -262,6 +262,10 @@ impl Store {
         state.index.records.values().map(|record| Listed::new(&state.index, record)).collect()
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.state().index.records.len()
+    }
+
     /// Returns the image of this id, also a removed one with existing files.
     pub(crate) fn known(&self, id: &str) -> Option<Record> {
         let state = self.state();

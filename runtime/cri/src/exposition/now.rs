@@ -151,8 +151,7 @@ fn of_disk_answer(answers: bool) -> Figures {
 /// `None` if the disk does not answer in time.
 async fn of_disk(cri: &Cri) -> Option<[Figures; 2]> {
     let (images, pods) = (cri.images.clone(), cri.pods.clone());
-    let look =
-        STATE.run(move || (images.list().len() as u64, images.usage().bytes, pods.scratch_usage().bytes));
+    let look = STATE.run(move || (images.count() as u64, images.usage().bytes, pods.scratch_usage().bytes));
     let Ok(Ok((count, image_bytes, scratch_bytes))) = tokio::time::timeout(DISK_WITHIN, look).await else {
         return None;
     };

@@ -16,7 +16,7 @@ pub(crate) fn status(
         return Ok(v1::ImageStatusResponse::default());
     };
     let info = if request.verbose {
-        let config = serde_json::json!({ "id": image.id, "config": image.config }).to_string();
+        let config = serde_json::json!({ "id": image.id, "config": *image.config }).to_string();
         BTreeMap::from([("info".to_owned(), config)])
     } else {
         BTreeMap::new()

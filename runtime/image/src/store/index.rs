@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::de::Error as _;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::config::DeclaredConfig;
@@ -34,8 +35,17 @@ pub(crate) struct Record {
     pub(crate) verity: Option<VerityDigest>,
     /// Diff ids of the layers with their contents after the image's own file, each once and in this order.
     pub(crate) layers: Vec<String>,
-    #[serde(deserialize_with = "without_nulls")]
-    pub(crate) config: DeclaredConfig,
+    /// Shared with all copies of the record: lists are requested very often.
+    #[serde(serialize_with = "plain", deserialize_with = "shared_without_nulls")]
+    pub(crate) config: Arc<DeclaredConfig>,
+}
+
+fn plain<S: Serializer>(config: &Arc<DeclaredConfig>, to: S) -> Result<S::Ok, S::Error> {
+    config.as_ref().serialize(to)
+}
+
+fn shared_without_nulls<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<DeclaredConfig>, D::Error> {
+    without_nulls(from).map(Arc::new)
 }
 
 /// A layer's two files.
@@ -200,7 +210,7 @@ fn first(file: FirstIndexFile) -> Found {
             file_bytes,
             verity: None,
             layers: Vec::new(),
-            config,
+            config: Arc::new(config),
         }
     };
     let records = by_id(images.into_iter().map(record).collect());

@@ -21,7 +21,7 @@ fn record(digit: char, tag: &str, layers: &[char]) -> Record {
         file_bytes: 2 * MIB,
         verity: None,
         layers: layers.iter().map(|layer| id(*layer)).collect(),
-        config: DeclaredConfig::default(),
+        config: Arc::default(),
     }
 }
 
@@ -94,6 +94,16 @@ fn an_image_is_found_by_every_one_of_its_names() {
     assert!(store.find("host.io/a:3").is_none());
     assert!(store.find("NOT a name").is_none());
     assert!(store.find("sha256:c").is_none());
+}
+
+#[test]
+fn lists_share_the_configs_of_images() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store_with(directory.path(), &[record('a', "a:1", &[])]);
+    let config = |listed: &Listed| Arc::clone(&listed.record.config);
+    let (list, found) = (store.list(), store.find("host.io/a:1").unwrap());
+    assert!(Arc::ptr_eq(&config(&list[0]), &config(&found)));
+    assert_eq!((store.count(), list.len()), (1, 1));
 }
 
 #[test]

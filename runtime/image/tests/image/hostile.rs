@@ -279,7 +279,7 @@ async fn a_blob_that_is_too_long_fails_each_pull_after_few_requests() {
     let (fake, node) = (Fake::start().await, Node::new());
     let layer = layer(4_000_000);
     let config = json!({ "os": "linux", "architecture": "amd64", "rootfs": { "diff_ids": [layer.diff_id] },
-        "config": { "Labels": { "long": "x".repeat(2_000_000) } } })
+        "history": [{ "comment": "x".repeat(2_000_000) }] })
     .to_string();
     let config_digest = digest_of(config.as_bytes());
     fake.put(&format!("blobs/{config_digest}"), config.as_bytes());

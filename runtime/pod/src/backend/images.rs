@@ -99,7 +99,7 @@ impl ImageSource for StoredImages {
         let image = self.images.find(name)?;
         let reference = image.repo_digests.into_iter().next().unwrap_or_else(|| image.id.clone());
         let (tags, bytes) = (image.repo_tags, image.range_bytes);
-        Some(FoundImage { id: image.id, reference, tags, bytes, config: image.config.run })
+        Some(FoundImage { id: image.id, reference, tags, bytes, config: image.config.run.clone() })
     }
 
     fn is_listed(&self, id: &str) -> bool {
