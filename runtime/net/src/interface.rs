@@ -53,6 +53,8 @@ pub struct PodRoute {
     pub metric: u32,
     /// The route's MTU; 0 if unset.
     pub mtu: u32,
+    /// The maximal TCP segment announced to peers, in bytes; 0 if unset.
+    pub advmss: u32,
     /// Preferred source address, or empty.
     pub source: String,
 }

@@ -41,11 +41,12 @@ pub(crate) fn address(message: &AddressMessage) -> Option<String> {
 /// Returns the route, or `None` if the guest should not have it.
 pub(crate) fn route(message: &RouteMessage, names: &Names) -> Option<PodRoute> {
     let header = &message.header;
-    if header.kind != RouteType::Unicast || header.protocol == RouteProtocol::Ra {
+    // A route by type of service would be one for all packets in the guest.
+    if header.kind != RouteType::Unicast || header.protocol == RouteProtocol::Ra || header.tos != 0 {
         return None;
     }
     let mut found = Found { table: u32::from(header.table), ..Found::default() };
-    message.attributes.iter().for_each(|attribute| found.take(attribute));
+    message.attributes.iter().for_each(|attribute| found.take(attribute, names));
     if found.table != TABLE_MAIN {
         return None;
     }
@@ -63,6 +64,7 @@ pub(crate) fn route(message: &RouteMessage, names: &Names) -> Option<PodRoute> {
         onlink: found.onlink || header.flags.contains(RouteFlags::Onlink),
         metric: found.metric,
         mtu: found.mtu,
+        advmss: found.advmss,
         source: found.source.map_or_else(String::new, |ip| ip.to_string()),
     })
 }
@@ -104,11 +106,12 @@ struct Found {
     source: Option<IpAddr>,
     metric: u32,
     mtu: u32,
+    advmss: u32,
     onlink: bool,
 }
 
 impl Found {
-    fn take(&mut self, attribute: &RouteAttribute) {
+    fn take(&mut self, attribute: &RouteAttribute, names: &Names) {
         match attribute {
             RouteAttribute::Table(table) => self.table = *table,
             RouteAttribute::Oif(index) => self.link = Some(*index),
@@ -120,18 +123,21 @@ impl Found {
             RouteAttribute::Priority(metric) => self.metric = *metric,
             RouteAttribute::Metrics(metrics) => {
                 for metric in metrics {
-                    if let RouteMetric::Mtu(mtu) = metric {
-                        self.mtu = *mtu;
+                    match metric {
+                        RouteMetric::Mtu(mtu) => self.mtu = *mtu,
+                        RouteMetric::Advmss(advmss) => self.advmss = *advmss,
+                        _ => {}
                     }
                 }
             }
-            // The guest gets one next hop: the first. It keeps the pod reachable, unbalanced.
+            // The guest gets one next hop: the first on one of its links. It keeps the pod reachable,
+            // unbalanced. `settings` reports the others.
             RouteAttribute::MultiPath(hops) => {
-                if let Some(hop) = hops.first() {
+                if let Some(hop) = hops.iter().find(|hop| names.contains_key(&hop.interface_index)) {
                     self.link = Some(hop.interface_index);
                     let onlink = netlink_packet_route::route::RouteNextHopFlags::Onlink;
                     self.onlink = hop.flags.contains(onlink);
-                    hop.attributes.iter().for_each(|attribute| self.take(attribute));
+                    hop.attributes.iter().for_each(|attribute| self.take(attribute, names));
                 }
             }
             _ => {}
@@ -149,7 +155,10 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use netlink_packet_route::{AddressFamily, route::RouteScope};
+    use netlink_packet_route::{
+        AddressFamily,
+        route::{RouteNextHop, RouteScope},
+    };
 
     use super::*;
 
@@ -181,7 +190,7 @@ mod tests {
                 RouteAttribute::Gateway(v4("169.254.1.1")),
                 RouteAttribute::PrefSource(v4("10.0.0.5")),
                 RouteAttribute::Priority(50),
-                RouteAttribute::Metrics(vec![RouteMetric::Mtu(1400)]),
+                RouteAttribute::Metrics(vec![RouteMetric::Mtu(1400), RouteMetric::Advmss(1300)]),
             ],
         );
         message.header.flags = RouteFlags::Onlink;
@@ -193,6 +202,7 @@ mod tests {
             onlink: true,
             metric: 50,
             mtu: 1400,
+            advmss: 1300,
             source: "10.0.0.5".into(),
         };
         assert_eq!(route(&message, &names()), Some(expected));
@@ -205,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_of_other_tables_links_and_kinds_are_left_out() {
+    fn routes_of_other_tables_links_kinds_and_services_are_left_out() {
         let good = message(
             AddressFamily::Inet,
             8,
@@ -220,9 +230,28 @@ mod tests {
         advertised.header.protocol = RouteProtocol::Ra;
         let mut other_link = good.clone();
         other_link.attributes[0] = RouteAttribute::Oif(9);
-        for message in [other_table, local, advertised, other_link] {
+        let mut by_service = good.clone();
+        by_service.header.tos = 16;
+        for message in [other_table, local, advertised, other_link, by_service] {
             assert_eq!(route(&message, &names()), None, "{message:?}");
         }
+    }
+
+    #[test]
+    fn of_several_next_hops_the_first_on_a_link_of_the_guest_is_taken() {
+        let hop = |link, gateway| {
+            let mut hop = RouteNextHop::default();
+            hop.interface_index = link;
+            hop.attributes = vec![RouteAttribute::Gateway(v4(gateway))];
+            hop
+        };
+        let hops = vec![hop(9, "10.9.0.1"), hop(3, "10.3.0.1"), hop(3, "10.3.0.2")];
+        let several = message(AddressFamily::Inet, 0, vec![RouteAttribute::MultiPath(hops)]);
+        let found = route(&several, &names()).unwrap();
+        assert_eq!((found.interface.as_str(), found.gateway.as_str()), ("eth0", "10.3.0.1"));
+        let elsewhere =
+            message(AddressFamily::Inet, 0, vec![RouteAttribute::MultiPath(vec![hop(9, "10.9.0.1")])]);
+        assert_eq!(route(&elsewhere, &names()), None);
     }
 
     #[test]

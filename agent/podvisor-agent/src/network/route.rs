@@ -77,8 +77,12 @@ fn message(link: u32, route: &Route) -> Result<RouteMessage, NetworkError> {
     if route.onlink {
         message.header.flags |= RouteFlags::Onlink;
     }
-    if route.mtu != 0 {
-        message.attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(route.mtu)]));
+    let metrics =
+        [(route.mtu, RouteMetric::Mtu(route.mtu)), (route.advmss, RouteMetric::Advmss(route.advmss))];
+    let metrics: Vec<_> =
+        metrics.into_iter().filter(|(value, _)| *value != 0).map(|(_, metric)| metric).collect();
+    if !metrics.is_empty() {
+        message.attributes.push(RouteAttribute::Metrics(metrics));
     }
     Ok(message)
 }
@@ -121,6 +125,7 @@ mod tests {
             onlink: true,
             metric: 100,
             mtu: 1400,
+            advmss: 1300,
             source: "10.0.0.5".into(),
             ..route()
         };
@@ -129,7 +134,7 @@ mod tests {
         for attribute in [
             RouteAttribute::Oif(2),
             RouteAttribute::Priority(100),
-            RouteAttribute::Metrics(vec![RouteMetric::Mtu(1400)]),
+            RouteAttribute::Metrics(vec![RouteMetric::Mtu(1400), RouteMetric::Advmss(1300)]),
         ] {
             assert!(message.attributes.contains(&attribute), "{attribute:?}");
         }

@@ -9,6 +9,7 @@
 //! ```
 //!
 //! `sysctl` (with `values`) and `setting` define the possible findings, and `survey` collects them.
+//! `route_details` finds parts of routes that the guest's routes do not have.
 //! `sysctl_files` reads the sysctls; a few are under a kernel lock, and `rtnl` waits for it. `netfilter`
 //! speaks nftables' netlink. `watch` attributes each setting to a plugin. `nft` and `nft_rule` turn tables
 //! into messages for another kernel, and `policy` decides.
@@ -19,6 +20,7 @@ mod netfilter;
 mod nft;
 mod nft_rule;
 mod policy;
+mod route_details;
 mod rtnl;
 mod setting;
 mod survey;

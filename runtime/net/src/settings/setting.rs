@@ -44,6 +44,16 @@ pub(crate) enum Setting {
         /// The destination, with its prefix length.
         destination: String,
     },
+    /// A part of a route of the main table. The guest has the route without it, or not at all if the part is
+    /// a type of service.
+    RouteDetail {
+        /// "ip" or "ip -6".
+        tool: &'static str,
+        /// The destination, with its prefix length.
+        destination: String,
+        /// The part: "initcwnd", "further next hops".
+        detail: &'static str,
+    },
     /// An explicitly created queueing discipline; tc filters attach to these.
     Qdisc {
         /// The kind: "clsact", "tbf".
@@ -81,6 +91,9 @@ impl fmt::Display for Setting {
             Setting::RoutingTable { tool, table } => write!(f, "routes in table {table} of `{tool} route`"),
             Setting::DiscardingRoute { tool, kind, destination } => {
                 write!(f, "the route {kind} {destination} of `{tool} route`")
+            }
+            Setting::RouteDetail { tool, destination, detail } => {
+                write!(f, "the {detail} of the route {destination} of `{tool} route`")
             }
             Setting::Qdisc { kind, interface } => {
                 write!(f, "the tc qdisc {} on {}", kind.escape_debug(), interface.escape_debug())

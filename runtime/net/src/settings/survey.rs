@@ -6,13 +6,13 @@ use std::{collections::BTreeSet, fs, io, path::Path};
 use futures::{Stream, TryStreamExt, pin_mut};
 use netlink_packet_route::{
     AddressFamily,
-    route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType},
+    route::{RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteType},
     rule::{RuleAttribute, RuleMessage},
     tc::{TcAttribute, TcHandle, TcMessage},
 };
 use rtnetlink::{Handle, IpVersion, RouteMessageBuilder};
 
-use super::{netfilter, setting::Setting, sysctl_files::SysctlFiles, values::Values};
+use super::{netfilter, route_details, setting::Setting, sysctl_files::SysctlFiles, values::Values};
 use crate::NetError;
 
 /// Most settings kept per namespace, other than sysctls. Routes in a routing table of their own count too.
@@ -64,25 +64,28 @@ impl Survey {
             let mut query = RouteMessageBuilder::<std::net::IpAddr>::new().build();
             query.header.address_family = family;
             let routes = handle.route().get(query).execute();
-            let setting =
-                |message: RouteMessage| table(tool, &message).or_else(|| discarding(tool, &message));
-            self.keep("reading routes", routes, setting).await?;
+            let settings = |message: RouteMessage| {
+                let mut settings = route_details::details(tool, &message);
+                settings.extend(table(tool, &message).or_else(|| discarding(tool, &message)));
+                settings
+            };
+            self.keep("reading routes", routes, settings).await?;
         }
         let qdiscs = handle.qdisc().get().execute();
         self.keep("reading queueing disciplines", qdiscs, |message| qdisc(&message)).await
     }
 
     /// Keeps the settings among these messages. Stops early if there are too many.
-    async fn keep<M>(
+    async fn keep<M, S: IntoIterator<Item = Setting>>(
         &mut self,
         action: &str,
         messages: impl Stream<Item = Result<M, rtnetlink::Error>>,
-        setting: impl Fn(M) -> Option<Setting>,
+        settings: impl Fn(M) -> S,
     ) -> Result<(), NetError> {
         pin_mut!(messages);
         let failed = |source| NetError::Netlink { action: action.to_owned(), source };
         while let Some(message) = messages.try_next().await.map_err(failed)? {
-            self.settings.extend(setting(message));
+            self.settings.extend(settings(message));
             if self.settings.len() > SETTINGS_MAX {
                 break;
             }
@@ -138,14 +141,7 @@ fn discarding(tool: &'static str, message: &RouteMessage) -> Option<Setting> {
     {
         return None;
     }
-    let to = message.attributes.iter().find_map(|attribute| match attribute {
-        RouteAttribute::Destination(RouteAddress::Inet(ip)) => Some(ip.to_string()),
-        RouteAttribute::Destination(RouteAddress::Inet6(ip)) => Some(ip.to_string()),
-        _ => None,
-    });
-    let destination =
-        to.map_or("default".to_owned(), |ip| format!("{ip}/{}", message.header.destination_prefix_length));
-    Some(Setting::DiscardingRoute { tool, kind, destination })
+    Some(Setting::DiscardingRoute { tool, kind, destination: route_details::destination(message) })
 }
 
 /// Returns `None` for a discipline without a handle: the kernel attached it by itself.
@@ -169,6 +165,8 @@ fn qdisc(message: &TcMessage) -> Option<Setting> {
 
 #[cfg(test)]
 mod tests {
+    use netlink_packet_route::route::RouteAddress;
+
     use super::*;
 
     #[test]

@@ -129,6 +129,7 @@ echo 2 > /proc/sys/net/ipv4/conf/eth0/rp_filter
 nft add table inet guard
 nft add table ip 'mesh'
 iptables-nft -t nat -A OUTPUT -p tcp -m owner ! --uid-owner 1337 -j REDIRECT --to-ports 15001
+ip route add 10.99.0.0/16 advmss 1200 initcwnd 20 nexthop via 10.88.0.1 nexthop via 10.88.0.9
 ip rule add fwmark 0x111 priority 1000 lookup 333
 ip route add local 0.0.0.0/0 dev lo table 333
 tc qdisc add dev eth0 clsact
@@ -147,6 +148,8 @@ fn plugins_that_set_up_interfaces_alone_leave_nothing() {
 fn each_kind_of_setting_is_found_and_has_the_plugins_name() {
     Node::with(EVERYTHING, async |node| {
         let network = node.setup(SettingsPolicy::Warn).await.unwrap();
+        let route = network.routes.iter().find(|route| route.destination == "10.99.0.0/16").unwrap();
+        assert_eq!((route.gateway.as_str(), route.advmss), ("10.88.0.1", 1200));
         let mut found = network.settings.passed_by;
         found.retain(|line| !line.starts_with("the sysctl"));
         let expected = [
@@ -155,6 +158,8 @@ fn each_kind_of_setting_is_found_and_has_the_plugins_name() {
             "the nftables table ip nat, left by mesh",
             "the `ip rule` 1000 to table 333, left by mesh",
             "routes in table 333 of `ip route`, left by mesh",
+            "the further next hops of the route 10.99.0.0/16 of `ip route`, left by mesh",
+            "the initcwnd of the route 10.99.0.0/16 of `ip route`, left by mesh",
             "the tc qdisc clsact on eth0, left by mesh",
         ];
         found.sort();

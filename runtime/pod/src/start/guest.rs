@@ -167,6 +167,7 @@ fn route(route: PodRoute) -> Route {
         metric: route.metric,
         mtu: route.mtu,
         source: route.source,
+        advmss: route.advmss,
         ..Route::default()
     }
 }
