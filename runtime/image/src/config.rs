@@ -13,8 +13,8 @@ use crate::json::Json;
 use crate::platform::Platform;
 
 /// Most bytes of declarations in one config, in the index's form. They are in memory for each image of the
-/// node, and the index is written with all of them. The largest known ones, of builders with many labels, have
-/// some hundred KiB.
+/// node, and the index is written with all of them. Large ones, of builders with many labels, have some
+/// hundred KiB.
 const DECLARED_BYTES_MAX: u64 = 1 << 20;
 
 /// The declarations of an image's config: how to run the image, and fields only shown to clients.
