@@ -83,6 +83,11 @@ async fn writes_wait_while_the_nodes_disk_is_full_and_none_is_lost() {
     client.sh(&container, "mv /go.new /go; sync >/dev/null 2>&1 &").await.unwrap();
     until_full_disks(&mut client, &pod, 1).await;
     assert_eq!(client.sh(&idle, "echo here").await.unwrap(), "here\n", "who writes nothing goes on");
+    // A container made meanwhile needs the same disk. It may wait or fail, and holds up no other.
+    let (mut creating, in_pod) = (host.client(), pod.clone());
+    let new = spec::shell("new", &image, "exec sleep 100000");
+    let created = tokio::spawn(async move { creating.create(&in_pod, new).await });
+    assert_eq!(client.sh(&idle, "sleep 2; echo here").await.unwrap(), "here\n", "beside a creation");
     // The kubelet removes dead containers when a disk is full. The unmount of one's layer waits for no
     // other's.
     let mut removing = host.client();
@@ -103,6 +108,8 @@ async fn writes_wait_while_the_nodes_disk_is_full_and_none_is_lost() {
     let (found, asked) = sums.trim().split_once('\n').unwrap();
     assert_eq!(found, asked);
     removed.await.unwrap().unwrap();
+    println!("the container made beside the full disk: {:?}", created.await.unwrap());
+    client.run(&pod, spec::shell("next", &image, "exec sleep 100000")).await.unwrap();
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
