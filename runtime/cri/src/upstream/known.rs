@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use prost::{Message, encoding};
@@ -30,6 +30,9 @@ const REMEMBERED: [(Listed, &str); 4] = [
     (Listed::Descriptors, "descriptors"),
 ];
 
+/// Pauses between tries to write to a failing disk: doubled from the first to the second.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+
 /// The upstream's last lists, in memory and on disk.
 #[derive(Debug)]
 pub(super) struct Known {
@@ -41,6 +44,10 @@ pub(super) struct Known {
 #[derive(Debug, Default)]
 struct State {
     lists: HashMap<Listed, Bytes>,
+    /// The same lists in a fixed order. The upstream's order is random.
+    ordered: HashMap<Listed, Bytes>,
+    /// Lists to be written to disk.
+    unwritten: HashSet<Listed>,
     /// Items noted since the last list, by their id. A list requested before may lack them.
     noted: HashMap<(Listed, String), Instant>,
 }
@@ -59,7 +66,8 @@ impl Known {
                 Err(error) => warn!(name, %error, "the upstream's last list cannot be read"),
             }
         }
-        let state = Mutex::new(State { lists, ..State::default() });
+        let ordered = lists.iter().map(|(listed, list)| (*listed, ordered(*listed, list))).collect();
+        let state = Mutex::new(State { lists, ordered, ..State::default() });
         Arc::new(Known { dir: dir.to_owned(), state, changed: Notify::new() })
     }
 
@@ -105,8 +113,11 @@ impl Known {
     }
 
     fn put(&self, state: &mut State, listed: Listed, list: Bytes) {
-        if state.lists.get(&listed) != Some(&list) {
-            state.lists.insert(listed, list);
+        let ordered = ordered(listed, &list);
+        state.lists.insert(listed, list);
+        if state.ordered.get(&listed) != Some(&ordered) {
+            state.ordered.insert(listed, ordered);
+            state.unwritten.insert(listed);
             self.changed.notify_one();
         }
     }
@@ -159,18 +170,25 @@ impl Known {
         items.iter().filter_map(|(_, item)| decoded(item)).collect()
     }
 
-    /// Writes each change to disk, for as long as it is polled. A hanging disk blocks no other task.
+    /// Writes each changed list to disk, for as long as it is polled. A hanging disk blocks no other task.
     pub(super) async fn write_changes(self: Arc<Self>) {
+        let [mut pause, longest] = PAUSES;
         loop {
             self.changed.notified().await;
             let known = Arc::clone(&self);
-            let written = STATE.run(move || known.write()).await;
-            let error = match written {
-                Ok(Ok(())) => continue,
+            let error = match STATE.run(move || known.write()).await {
+                Ok(Ok(())) => {
+                    [pause, _] = PAUSES;
+                    continue;
+                }
                 Ok(Err(error)) => error.to_string(),
                 Err(error) => error.to_string(),
             };
             warn!(error, "the upstream's lists are not written down");
+            tokio::time::sleep(pause).await;
+            pause = longest.min(pause * 2);
+            // The lists are unwritten still.
+            self.changed.notify_one();
         }
     }
 
@@ -178,13 +196,27 @@ impl Known {
         pass(Point::UpstreamDirectory)?;
         fs::create_dir_all(&self.dir)?;
         for (listed, name) in REMEMBERED {
-            let (at, new) = (self.dir.join(name), self.dir.join(format!("{name}.new")));
-            pass(Point::UpstreamWrite)?;
-            fs::write(&new, self.list(listed))?;
-            pass(Point::UpstreamRename)?;
-            fs::rename(new, at)?;
+            let list = {
+                let mut state = self.lock();
+                if !state.unwritten.remove(&listed) {
+                    continue;
+                }
+                state.list(listed)
+            };
+            if let Err(error) = self.write_list(name, &list) {
+                self.lock().unwritten.insert(listed);
+                return Err(error);
+            }
         }
         Ok(())
+    }
+
+    fn write_list(&self, name: &str, list: &[u8]) -> io::Result<()> {
+        let (at, new) = (self.dir.join(name), self.dir.join(format!("{name}.new")));
+        pass(Point::UpstreamWrite)?;
+        fs::write(&new, list)?;
+        pass(Point::UpstreamRename)?;
+        fs::rename(new, at)
     }
 }
 
@@ -204,6 +236,29 @@ impl State {
 /// The id of an item of a list. It is field 1 in each kind of item.
 fn id((_, item): &(Bytes, Bytes)) -> String {
     fields::text(item, 1).unwrap_or_default().to_owned()
+}
+
+/// The list with its items, and the maps in them, in a fixed order. A list that cannot be decoded stays as
+/// it is.
+fn ordered(listed: Listed, list: &Bytes) -> Bytes {
+    fn of<M: Message + Default>(items: Vec<(Bytes, Bytes)>) -> Option<Bytes> {
+        let keyed = items.into_iter().map(|item| {
+            let again = M::decode(item.1.clone()).ok()?.encode_to_vec();
+            Some((id(&item), again))
+        });
+        let mut keyed: Vec<(String, Vec<u8>)> = keyed.collect::<Option<_>>()?;
+        keyed.sort_unstable();
+        Some(keyed.into_iter().flat_map(|(_, item)| item).collect())
+    }
+    let items = fields::items(list).unwrap_or_default();
+    let ordered = match listed {
+        Listed::Pods => of::<v1::PodSandbox>(items),
+        Listed::Containers => of::<v1::Container>(items),
+        Listed::Images => of::<v1::Image>(items),
+        Listed::Descriptors => of::<v1::MetricDescriptor>(items),
+        Listed::Figures | Listed::Metrics => None,
+    };
+    ordered.unwrap_or_else(|| list.clone())
 }
 
 /// The upstream's list, if valid. An undecodable list must not make a client lose our items.
@@ -228,6 +283,8 @@ fn decoded<M: Message + Default>(item: &Bytes) -> Option<M> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     fn pod(id: &str, state: v1::PodSandboxState) -> v1::PodSandbox {
@@ -256,6 +313,53 @@ mod tests {
         assert!(again.list(Listed::Figures).is_empty());
         fs::write(dir.join("pods"), [0xff; 20]).unwrap();
         assert!(Known::open(&dir).list(Listed::Pods).is_empty());
+    }
+
+    #[test]
+    fn a_list_in_another_order_is_not_written_again_and_a_changed_one_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let known = Known::open(dir.path());
+        let written = |listed: Listed, list: &Bytes| {
+            known.remember(listed, list, Instant::now());
+            let changed = known.changed.notified().now_or_never().is_some();
+            let before = fs::read_dir(dir.path()).unwrap().count();
+            known.write().unwrap();
+            assert!(changed || fs::read_dir(dir.path()).unwrap().count() == before);
+            changed
+        };
+        // A label of a pod, as protobuf encodes a map's entry: the order of entries is free.
+        let entry = |key: &str| [&[0x2a, 6, 0x0a, 1], key.as_bytes(), &[0x12, 1], b"v"].concat();
+        let item = |keys: [&str; 2]| {
+            let id = [0x0a, 1, b'x'];
+            let pod: Vec<u8> = id.into_iter().chain(keys.into_iter().flat_map(entry)).collect();
+            [&[0x0a, u8::try_from(pod.len()).unwrap()], pod.as_slice()].concat()
+        };
+        let (one, other) = (item(["a", "b"]), item(["b", "a"]));
+        assert_ne!(one, other);
+        assert!(written(Listed::Pods, &pods().iter().copied().chain(one.clone()).collect()));
+        assert!(!written(Listed::Pods, &other.iter().copied().chain(pods()).collect()));
+        assert!(!dir.path().join("containers").exists(), "a list without a change");
+        assert!(written(Listed::Pods, &pods()));
+        assert!(!written(Listed::Figures, &pods()));
+        let again = Known::open(dir.path());
+        again.remember(Listed::Pods, &pods(), Instant::now());
+        assert!(again.changed.notified().now_or_never().is_none(), "the file has it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_is_written_once_its_disk_takes_it_again_also_without_a_further_change() {
+        let dir = tempfile::tempdir().unwrap();
+        // No directory can be made below a file.
+        fs::write(dir.path().join("state"), "").unwrap();
+        let known = Known::open(&dir.path().join("state/upstream"));
+        known.remember(Listed::Pods, &pods(), Instant::now());
+        let writing = tokio::spawn(Arc::clone(&known).write_changes());
+        tokio::time::sleep(PAUSES[1]).await;
+        fs::remove_file(dir.path().join("state")).unwrap();
+        while !dir.path().join("state/upstream/pods").exists() {
+            tokio::time::sleep(PAUSES[0]).await;
+        }
+        assert!(!writing.is_finished());
     }
 
     #[test]
