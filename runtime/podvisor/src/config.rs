@@ -120,6 +120,15 @@ pub(crate) enum CgroupDriver {
     Cgroupfs,
 }
 
+impl From<CgroupDriver> for runtime_cri::CgroupDriver {
+    fn from(driver: CgroupDriver) -> runtime_cri::CgroupDriver {
+        match driver {
+            CgroupDriver::Systemd => runtime_cri::CgroupDriver::Systemd,
+            CgroupDriver::Cgroupfs => runtime_cri::CgroupDriver::Cgroupfs,
+        }
+    }
+}
+
 /// Image registries.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -386,6 +395,7 @@ impl Config {
                 UnnamedPods::All => runtime_cri::UnnamedPods::All,
             },
             state_dir: self.paths.state.clone(),
+            cgroup_driver: self.cgroup.driver.map(Into::into),
         })
     }
 }

@@ -87,6 +87,15 @@ pub enum CgroupDriver {
     Cgroupfs,
 }
 
+impl fmt::Display for CgroupDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CgroupDriver::Systemd => "systemd",
+            CgroupDriver::Cgroupfs => "cgroupfs",
+        })
+    }
+}
+
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node").field("state_dir", &self.state_dir).finish_non_exhaustive()
@@ -222,14 +231,10 @@ fn answer(
 }
 
 fn info(node: &Node, configuration: &ConfigurationView, of_pods: &OfPods) -> Value {
-    let driver = match node.cgroup_driver {
-        CgroupDriver::Systemd => "systemd",
-        CgroupDriver::Cgroupfs => "cgroupfs",
-    };
     json!({
         "handlers": configuration.handlers,
         "walls_missing": walls_missing(configuration),
-        "cgroup_driver": driver,
+        "cgroup_driver": node.cgroup_driver.to_string(),
         "pod_ranges": node.network.pod_ranges(),
         // containerd's name: clients look there for the file system of containers' roots.
         "stateDir": node.state_dir,

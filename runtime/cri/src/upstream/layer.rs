@@ -91,6 +91,7 @@ async fn answered(call: &Call, sides: &Sides, request: Request<Bytes>) -> Result
         Route::Create => sides.create(call, request).await,
         Route::List(listed) => sides.list(call, listed, request).await,
         Route::Status => sides.status(call, request).await,
+        Route::RuntimeConfig => sides.runtime_config(call, request).await,
         Route::Configure => sides.configure(call, request).await,
         Route::ImageStatus => sides.image_status(call, request).await,
         Route::PullImage => sides.pull_image(call, request).await,

@@ -3,10 +3,10 @@
 //! both sides' items.
 //!
 //! ```text
-//!   client ──► layer.rs ──┬─ ours alone (Version, RuntimeConfig) ──────────► our services
+//!   client ──► layer.rs ──┬─ ours alone (Version) ─────────────────────────► our services
 //!              (the path) ├─ by handler, or by id (sides.rs) ──┬─ ours ───► our services
 //!                         │                                    └─ other ──► link.rs ──► upstream's socket
-//!                         └─ both: lists.rs, events.rs, status.rs, images.rs
+//!                         └─ both: lists.rs, events.rs, status.rs, images.rs, cgroup_driver.rs
 //! ```
 //!
 //! | what | where |
@@ -16,12 +16,13 @@
 //! | the upstream's health | `link.rs`; its periodic check: `watch.rs` |
 //! | its last lists, for use while it is down | `known.rs`; additions from answers and events: `noted.rs` |
 //! | metrics of both sides | `metrics.rs` |
-//! | the check for one file system | `file_system.rs` |
+//! | the check for one file system, and for one cgroup driver | `file_system.rs`, `cgroup_driver.rs` |
 //! | fields of undecoded messages | `fields.rs`, `raw.rs` |
 //!
 //! The upstream is part of the node and trusted as such, but its answers are still checked for validity. This
 //! module never starts, stops or configures the upstream.
 
+mod cgroup_driver;
 mod events;
 mod fields;
 mod file_system;
@@ -49,11 +50,13 @@ use bytes::Bytes;
 use runtime_image::Images;
 use runtime_pod::Pods;
 
+use self::cgroup_driver::NodesDriver;
 use self::images::Absent;
 use self::known::Known;
 pub(crate) use self::layer::WithUpstream;
 use self::link::Link;
 use self::local::Local;
+use crate::runtime::status::CgroupDriver;
 
 /// The configuration of another runtime, and its handlers.
 #[derive(Clone, Debug)]
@@ -66,16 +69,23 @@ pub struct UpstreamConfig {
     pub unnamed_pods: UnnamedPods,
     /// Directory of our images, and of the remembered lists of the upstream.
     pub state_dir: PathBuf,
+    /// The cgroup driver of the node, if the operator has decided.
+    pub cgroup_driver: Option<CgroupDriver>,
 }
 
 impl UpstreamConfig {
     /// Checks that the upstream is usable. One that does not answer yet counts as usable.
     ///
     /// # Errors
-    /// The upstream's images are on another file system than ours. The text is for people.
+    /// The upstream's images are on another file system than ours, or it has another cgroup driver. The text
+    /// is for people.
     pub async fn check(&self) -> Result<(), String> {
-        let compared = file_system::compare(&Link::new(&self.socket), &self.state_dir).await;
-        compared.unwrap_or(Ok(())).map_err(|why| format!("the runtime at {}: {why}", self.socket.display()))
+        let link = Link::new(&self.socket);
+        let mut compared = file_system::compare(&link, &self.state_dir).await.unwrap_or(Ok(()));
+        if compared.is_ok() {
+            compared = NodesDriver::new(self.cgroup_driver).compare(&link).await.unwrap_or(Ok(()));
+        }
+        compared.map_err(|why| format!("the runtime at {}: {why}", self.socket.display()))
     }
 }
 
@@ -102,6 +112,7 @@ pub(crate) struct Upstream {
     absent: Absent,
     /// The last configuration sent by a kubelet.
     configuration: Mutex<Option<Bytes>>,
+    driver: NodesDriver,
     local: Box<dyn Local>,
 }
 
@@ -117,9 +128,10 @@ impl Upstream {
     }
 
     fn beside(local: Box<dyn Local>, config: UpstreamConfig) -> Upstream {
-        let UpstreamConfig { socket, handlers, unnamed_pods, state_dir } = config;
+        let UpstreamConfig { socket, handlers, unnamed_pods, state_dir, cgroup_driver } = config;
+        let driver = NodesDriver::new(cgroup_driver);
         let (link, known) = (Link::new(&socket), Known::open(&state_dir.join("upstream")));
         let (absent, configuration) = Default::default();
-        Upstream { handlers, unnamed_pods, state_dir, link, known, absent, configuration, local }
+        Upstream { handlers, unnamed_pods, state_dir, link, known, absent, configuration, driver, local }
     }
 }

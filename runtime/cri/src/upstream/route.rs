@@ -37,6 +37,8 @@ pub(super) enum Route {
     Status,
     /// UpdateRuntimeConfig: for both sides.
     Configure,
+    /// RuntimeConfig: the upstream's answer, unless the operator has decided.
+    RuntimeConfig,
     ImageStatus,
     PullImage,
     RemoveImage,
@@ -110,6 +112,7 @@ const ROUTES: &[(&str, &str, Route)] = {
         ("RuntimeService", "ListPodSandboxStats", List(Listed::Figures)),
         ("RuntimeService", "StreamPodSandboxStats", Stream(Listed::Figures, "ListPodSandboxStats")),
         ("RuntimeService", "UpdateRuntimeConfig", Configure),
+        ("RuntimeService", "RuntimeConfig", RuntimeConfig),
         ("RuntimeService", "Status", Status),
         ("RuntimeService", "CheckpointContainer", Container),
         ("RuntimeService", "GetContainerEvents", Events),
@@ -126,9 +129,9 @@ const ROUTES: &[(&str, &str, Route)] = {
     ]
 };
 
-/// The RPCs answered by our own services alone: the node has one version and one cgroup driver.
+/// The RPC answered by our own services alone: the node has one version.
 #[cfg(test)]
-const OURS: [&str; 2] = ["Version", "RuntimeConfig"];
+const OURS: [&str; 1] = ["Version"];
 
 impl Call {
     /// The call of this path. `None` if only our own services answer.

@@ -1,4 +1,5 @@
-//! Status and UpdateRuntimeConfig: calls with one answer per node, although there are two runtimes.
+//! Status, RuntimeConfig and UpdateRuntimeConfig: calls with one answer per node, although there are two
+//! runtimes.
 
 use std::sync::PoisonError;
 
@@ -26,6 +27,20 @@ impl Sides {
         let mut answer = decode(ours.get_ref())?;
         merge(&mut answer, &self.upstream.names(), theirs);
         Ok(ours.map(|_| answer.encode_to_vec().into()))
+    }
+
+    pub(super) async fn runtime_config(
+        &self,
+        call: &Call,
+        request: Request<Bytes>,
+    ) -> Result<Response<Bytes>, Status> {
+        let Upstream { driver, link, .. } = &*self.upstream;
+        let answer = match driver.theirs(link).await {
+            Some(theirs) => Response::new(theirs),
+            None => unary(self.ours.clone(), &call.path, request).await?,
+        };
+        driver.answered(answer.get_ref());
+        Ok(answer)
     }
 
     /// Configures both. The upstream is configured again whenever it comes back.

@@ -75,6 +75,10 @@ impl Upstream {
             Ok(compared) => compared?,
             Err(status) => goes_on("its file system", &status)?,
         }
+        match self.driver.compare(&self.link).await {
+            Ok(compared) => compared?,
+            Err(status) => goes_on("its cgroup driver", &status)?,
+        }
         for (listed, path) in LISTS {
             match self.refresh(listed).await {
                 // An older one without such a list.

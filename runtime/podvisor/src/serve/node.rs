@@ -38,8 +38,7 @@ pub(super) fn handler_names(config: &Config) -> Vec<String> {
 /// Returns the configured driver. By default it is systemd's if systemd runs the host (sd_booted(3)).
 fn cgroup_driver(set: Option<CgroupDriver>) -> runtime_cri::CgroupDriver {
     match set {
-        Some(CgroupDriver::Systemd) => runtime_cri::CgroupDriver::Systemd,
-        Some(CgroupDriver::Cgroupfs) => runtime_cri::CgroupDriver::Cgroupfs,
+        Some(set) => set.into(),
         None if Path::new("/run/systemd/system").is_dir() => runtime_cri::CgroupDriver::Systemd,
         None => runtime_cri::CgroupDriver::Cgroupfs,
     }

@@ -7,7 +7,9 @@ use runtime_traces::recorder::Recorder;
 use tonic::{Code, Request, Status};
 
 use super::super::link::unary;
+use super::super::{UnnamedPods, UpstreamConfig};
 use super::world::{RUNTIME, World, pods, run};
+use crate::runtime::status::CgroupDriver;
 use crate::traced::Traced;
 
 #[tokio::test]
@@ -153,4 +155,56 @@ async fn a_call_that_is_handed_on_has_our_span_as_its_parent() {
     assert_eq!(handed_on.parent, call.id);
     assert_eq!(call.attributes["podvisor.pod.id"], "c1");
     assert_eq!(world.theirs.parents()[1], format!("00-{}-{}-01", call.trace, handed_on.id));
+}
+
+fn config(driver: v1::CgroupDriver) -> v1::RuntimeConfigResponse {
+    v1::RuntimeConfigResponse { linux: Some(v1::LinuxRuntimeConfiguration { cgroup_driver: driver.into() }) }
+}
+
+#[tokio::test]
+async fn the_kubelet_gets_the_upstreams_cgroup_driver_and_ours_from_an_older_upstream() {
+    let mut world = World::start().await;
+    let (ours, theirs) = (config(v1::CgroupDriver::Systemd), config(v1::CgroupDriver::Cgroupfs));
+    world.ours.answers("RuntimeConfig", &ours);
+    let asked = async |world: &World| {
+        world
+            .runtime::<v1::RuntimeConfigResponse>("RuntimeConfig", &v1::RuntimeConfigRequest {})
+            .await
+            .unwrap()
+    };
+    assert_eq!(asked(&world).await, ours, "it does not know the call");
+    world.theirs.answers("RuntimeConfig", &v1::RuntimeConfigResponse::default());
+    assert_eq!(asked(&world).await, ours, "it names none");
+    world.theirs.answers("RuntimeConfig", &theirs);
+    assert_eq!(asked(&world).await, theirs);
+    world.kill();
+    assert_eq!(asked(&world).await, ours, "it is down");
+    // Its containers would be outside of the cgroups of the kubelet's pods.
+    world.serve();
+    let mut state = world.upstream().link.state();
+    let is_of_drivers = |state: &Result<(), String>| state.as_ref().is_err_and(|why| why.contains("driver"));
+    let why = state.wait_for(is_of_drivers).await.unwrap().clone().unwrap_err();
+    assert_eq!(why, "its cgroup driver is cgroupfs, and the kubelet uses systemd: restart the kubelet");
+    assert_eq!(asked(&world).await, theirs, "the kubelet was restarted");
+    world.is_up(true).await;
+}
+
+#[tokio::test]
+async fn an_upstream_with_another_cgroup_driver_than_the_configured_one_is_not_used() {
+    let world = World::start().await;
+    world.theirs.answers("RuntimeConfig", &config(v1::CgroupDriver::Cgroupfs));
+    let config = |driver| UpstreamConfig {
+        socket: world.dir.path().join("upstream.sock"),
+        handlers: Vec::new(),
+        unnamed_pods: UnnamedPods::None,
+        state_dir: world.dir.path().to_owned(),
+        cgroup_driver: driver,
+    };
+    config(None).check().await.unwrap();
+    config(Some(CgroupDriver::Cgroupfs)).check().await.unwrap();
+    let why = config(Some(CgroupDriver::Systemd)).check().await.unwrap_err();
+    assert!(
+        why.ends_with("its cgroup driver is cgroupfs, and `cgroup.driver` is systemd: give both the same"),
+        "{why}"
+    );
 }

@@ -148,6 +148,7 @@ pub(super) fn upstream_of(dir: &Path, unnamed_pods: UnnamedPods) -> Arc<Upstream
         handlers: ["runc", "other"].map(str::to_owned).into(),
         unnamed_pods,
         state_dir: dir.to_owned(),
+        cgroup_driver: None,
     };
     let upstream = Arc::new(Upstream::beside(Box::new(Vms), config));
     tokio::spawn(Arc::clone(&upstream).watch());
