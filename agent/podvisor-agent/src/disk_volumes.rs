@@ -12,6 +12,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::future::join_all;
 use nix::mount::{MntFlags, MsFlags};
 use proto_agent::agent::{DiskVolume, FileAccess};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -100,15 +101,18 @@ impl DiskVolumes {
     /// pod from ending.
     pub(crate) async fn unmount(&self) {
         let mut mounted = self.mounted.lock().await;
-        for name in std::mem::take(&mut *mounted).into_keys() {
-            let Ok(place) = place(&name) else { continue };
+        let volumes = std::mem::take(&mut *mounted).into_keys();
+        // Together, because the host waits a bounded time for all of them.
+        join_all(volumes.map(async |name| {
+            let Ok(place) = place(&name) else { return };
             let unmounted = self.work.run("unmount a volume", WRITTEN_WITHIN, move || unmount(&place)).await;
             match unmounted {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::warn!(volume = name, %error, "a volume could not be unmounted"),
                 Err(error) => tracing::warn!(volume = name, %error, "a volume could not be unmounted"),
             }
-        }
+        }))
+        .await;
     }
 }
 
