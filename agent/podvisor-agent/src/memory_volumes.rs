@@ -1,6 +1,10 @@
 //! Memory volumes: each is a tmpfs of the guest, shared by the pod's containers and alive as long as the pod.
 //! Its pages count for the container writing them.
 //!
+//! For a pod without a limit of memory the kubelet asks for as many bytes as the node has. The guest has less,
+//! and would run out of memory before the volume is full. Such a volume gets tmpfs' own default instead: half
+//! of the guest's memory. Programs then see that it is full, as on a node.
+//!
 //! [`crate::volume_part`] finds a container's part of a volume.
 
 use std::fs;
@@ -12,6 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use nix::mount::MsFlags;
 use proto_agent::agent::{FileAccess, MemoryVolume, VolumeLimits};
 
+use crate::kernel_limits;
 use crate::volume_part::{NAME_BYTES_MAX, is_name, open_part};
 
 /// Parent of the volumes' mount points.
@@ -64,7 +69,7 @@ impl MemoryVolumes {
             return Err(MemoryVolumeError::TooMany);
         }
         fs::create_dir_all(&place).map_err(MemoryVolumeError::Make)?;
-        let options = options(volume);
+        let options = options(volume, kernel_limits::memory_bytes());
         nix::mount::mount(
             Some("memory-volume"),
             &place,
@@ -85,7 +90,7 @@ impl MemoryVolumes {
             return Err(MemoryVolumeError::Unknown(name.to_owned()));
         }
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_NODEV;
-        let options = bounds(limits);
+        let options = bounds(limits, kernel_limits::memory_bytes());
         nix::mount::mount(None::<&str>, &place, None::<&str>, flags, Some(options.as_str())).map_err(
             |error| MemoryVolumeError::Resize {
                 volume: name.to_owned(),
@@ -104,15 +109,18 @@ fn place(name: &str) -> Result<PathBuf, MemoryVolumeError> {
     Ok(Path::new(DIRECTORY).join(name))
 }
 
-/// Options of a volume's mount (tmpfs(5)).
-fn options(volume: &MemoryVolume) -> String {
+/// Options of a volume's mount (tmpfs(5)), in a guest with this much memory.
+fn options(volume: &MemoryVolume, memory_bytes: u64) -> String {
     let access = volume.access.clone().unwrap_or_default();
-    let bounds = bounds(&volume.limits.clone().unwrap_or_default());
+    let bounds = bounds(&volume.limits.clone().unwrap_or_default(), memory_bytes);
     format!("{bounds},mode={:o},uid={},gid={}", access.mode & 0o7777, access.uid, access.gid)
 }
 
-fn bounds(limits: &VolumeLimits) -> String {
-    format!("size={},nr_inodes={}", limits.bytes, limits.inodes)
+fn bounds(limits: &VolumeLimits, memory_bytes: u64) -> String {
+    // For tmpfs, 0 means no bound.
+    let within = |asked: u64, most: u64| if (1..=most).contains(&asked) { asked } else { most / 2 };
+    let (bytes, inodes) = (within(limits.bytes, memory_bytes), within(limits.inodes, memory_bytes / 4096));
+    format!("size={bytes},nr_inodes={inodes}")
 }
 
 #[cfg(test)]
@@ -139,6 +147,16 @@ mod tests {
             access: Some(access).into(),
             ..MemoryVolume::default()
         };
-        assert_eq!(options(&volume), "size=65536,nr_inodes=100,mode=2777,uid=0,gid=2000");
+        let mode = "mode=2777,uid=0,gid=2000";
+        assert_eq!(options(&volume, 1 << 20), format!("size=65536,nr_inodes=100,{mode}"));
+    }
+
+    #[test]
+    fn a_volume_that_the_guest_has_no_memory_for_gets_half_of_it() {
+        let of = |bytes, inodes| bounds(&VolumeLimits { bytes, inodes, ..VolumeLimits::default() }, 1 << 20);
+        assert_eq!(of(1 << 20, 256), "size=1048576,nr_inodes=256");
+        for (bytes, inodes) in [(0, 0), ((1 << 20) + 1, 257), (u64::MAX, u64::MAX)] {
+            assert_eq!(of(bytes, inodes), "size=524288,nr_inodes=128", "{bytes} {inodes}");
+        }
     }
 }

@@ -49,6 +49,29 @@ async fn a_memory_volume_is_the_guests_own_tmpfs_with_its_limit() {
 }
 
 #[tokio::test]
+async fn a_memory_volume_as_large_as_the_node_is_full_before_the_guests_memory_is() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let config = spec::pod("memory", host.dir());
+    let mut volumes = KubeletVolumes::of(&config).unwrap();
+    // As a kubelet does it for a pod without limits.
+    let directory = volumes.memory("cache", 64 << 30, 0).unwrap();
+    let pod = client.run_pod(&config).await.unwrap();
+    let mounts = vec![mounted(&directory, "/cache")];
+    let writer = client.run(&pod, sleeper("writer", &image, mounts)).await.unwrap();
+    let other = client.run(&pod, sleeper("other", &image, Vec::new())).await.unwrap();
+    let said = client.sh(&writer, "dd if=/dev/zero of=/cache/file bs=1M count=8192 2>&1").await.unwrap();
+    assert!(said.contains("No space left on device"), "{said}");
+    assert_eq!(client.sh(&other, "echo here").await.unwrap(), "here\n");
+    let room = client.sh(&writer, "rm /cache/file; echo more >/cache/file && cat /cache/file").await.unwrap();
+    assert_eq!(room, "more\n");
+    client.remove_pod(&pod).await.unwrap();
+    drop(volumes);
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn containers_of_a_pod_share_a_memory_volume() {
     let Some(mut host) = Host::start().await else { return };
     let before = Traces::take(host.dir()).unwrap();
