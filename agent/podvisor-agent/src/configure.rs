@@ -77,6 +77,7 @@ pub(crate) async fn run(
     limits.raise();
     online_processors(if request.vcpus == 0 { u32::MAX } else { request.vcpus });
     let devices = network::devices(request).await?;
+    let first_network = File::open("/proc/thread-self/ns/net").map_err(NetworkError::Namespace)?;
     let root = enter_user_namespace(pod, request, &devices).await?;
     if pod.restored && request.user_namespace.is_none() {
         enter_network(pod, &devices).await?;
@@ -93,7 +94,7 @@ pub(crate) async fn run(
         prepare::files(request.scratch_slot, request.shared_slot).await?;
     }
     network::configure(request, &devices).await?;
-    let response = apply_settings(request, root.0)?;
+    let response = apply_settings(request, root.0, &first_network)?;
     if request.shared_pid_namespace && request.user_namespace.is_none() {
         pause::keep_namespace()?;
     }
@@ -214,17 +215,25 @@ fn mount_shm(bytes: u64, (uid, gid): (u32, u32)) -> Result<(), ConfigureError> {
 }
 
 /// Applies the sysctls of every pod, then the settings of plugins, then the pod's own sysctls: later ones
-/// win. `root` is the guest's user of the pod's root.
-fn apply_settings(request: &ConfigurePodRequest, root: u32) -> Result<ConfigurePodResponse, ConfigureError> {
+/// win. `root` is the guest's user of the pod's root, and `first_network` the kernel's first network namespace.
+fn apply_settings(
+    request: &ConfigurePodRequest,
+    root: u32,
+    first_network: &File,
+) -> Result<ConfigurePodResponse, ConfigureError> {
     let is_default = |name: &&String| request.default_sysctls.contains(name);
     let (defaults, own): (Vec<_>, Vec<_>) = request.sysctls.iter().partition(|(name, _)| is_default(name));
-    set_sysctls(&defaults, root)?;
+    set_sysctls(&defaults, root, first_network)?;
     let response = network::replay_settings(request);
-    set_sysctls(&own, root)?;
+    set_sysctls(&own, root, first_network)?;
     Ok(response)
 }
 
-fn set_sysctls(sysctls: &[(&String, &String)], root: u32) -> Result<(), ConfigureError> {
+fn set_sysctls(
+    sysctls: &[(&String, &String)],
+    root: u32,
+    first_network: &File,
+) -> Result<(), ConfigureError> {
     let mut all = Vec::new();
     for (name, value) in sysctls {
         let path = sysctl::path(name).ok_or_else(|| ConfigureError::SysctlName((*name).clone()))?;
@@ -232,7 +241,12 @@ fn set_sysctls(sysctls: &[(&String, &String)], root: u32) -> Result<(), Configur
     }
     all.sort_unstable();
     for (_, path, name, value) in all {
-        let written = sysctl::write(&path, value, root);
+        let written = sysctl::write(&path, value, root).or_else(|error| {
+            if !sysctl::is_of_first_network(&path, &error) {
+                return Err(error);
+            }
+            sysctl::write_in(first_network, &path, value)
+        });
         written.map_err(|source| ConfigureError::Sysctl { name: (*name).clone(), source })?;
     }
     Ok(())
@@ -254,7 +268,8 @@ mod tests {
     fn applied(request: ConfigurePodRequest, sysctls: &'static [&str]) -> Vec<String> {
         let in_guest = move || {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-            assert!(apply_settings(&request, 0).unwrap().sysctl_failures.is_empty());
+            let network = File::open("/proc/thread-self/ns/net").unwrap();
+            assert!(apply_settings(&request, 0, &network).unwrap().sysctl_failures.is_empty());
             let read = |path: &&str| fs::read_to_string(format!("/proc/sys/net/{path}")).unwrap();
             sysctls.iter().map(|path| read(path).trim().to_owned()).collect()
         };

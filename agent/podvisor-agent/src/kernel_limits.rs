@@ -36,6 +36,10 @@ const PIDS_MAX: u64 = 4 << 20;
 const WATCH_BYTES: u64 = 1280;
 /// Memory of one descriptor in an epoll set, about `EP_ITEM_COST`.
 const EPOLL_BYTES: u64 = 160;
+/// Most bytes of one socket's buffer that a program may ask for: the default since Linux 6.18. The default of
+/// the guest's kernel is a twentieth, and QUIC and DDS need more. Only the kernel's first network has this
+/// setting, so no container can change it.
+const BUFFER_BYTES: u64 = 4 * MIB;
 /// Open files of the agent itself: pipes and streams for the most containers, commands and connections.
 /// Containers have their own limit.
 const AGENT_FILES: u64 = 65536;
@@ -109,6 +113,8 @@ impl KernelLimits {
             ("fs/inotify/max_user_instances", vec![self.inotify_instances]),
             ("fs/fanotify/max_user_marks", vec![self.watches]),
             ("fs/epoll/max_user_watches", vec![self.epoll_watches]),
+            ("net/core/rmem_max", vec![BUFFER_BYTES]),
+            ("net/core/wmem_max", vec![BUFFER_BYTES]),
             ("net/ipv4/tcp_mem", pages(self.tcp_pages)),
             ("net/ipv4/udp_mem", pages(self.udp_pages)),
             ("net/ipv4/tcp_rmem", vec![4096, 131_072, self.receive_bytes]),

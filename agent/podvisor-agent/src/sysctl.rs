@@ -1,9 +1,11 @@
 //! Sysctls of the guest: their paths, and how they are written.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use agent_container::syscall;
+use nix::sched::{CloneFlags, setns};
 
 /// Writes a sysctl. `root` is the guest's user id of the pod's root.
 pub(crate) fn write(path: &Path, value: &str, root: u32) -> io::Result<()> {
@@ -15,6 +17,26 @@ pub(crate) fn write(path: &Path, value: &str, root: u32) -> io::Result<()> {
         }
         written => written,
     }
+}
+
+/// Writes a sysctl as it is in another network namespace, from a short-lived thread. Some sysctls of the whole
+/// kernel's network are read-only in all namespaces but the first, or missing there (`sysctl_core_net_init` of
+/// the kernel's net/core/sysctl_net_core.c).
+pub(crate) fn write_in(network: &File, path: &Path, value: &str) -> io::Result<()> {
+    let write = || {
+        setns(network, CloneFlags::CLONE_NEWNET)?;
+        std::fs::write(path, value)
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("sysctl".into()).spawn_scoped(scope, write)?;
+        thread.join().map_err(|_| io::Error::other("its thread panicked"))?
+    })
+}
+
+/// Returns true if a sysctl of the network may be writable in the kernel's first network namespace alone.
+pub(crate) fn is_of_first_network(path: &Path, error: &io::Error) -> bool {
+    let is_missing = matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound);
+    is_missing && path.starts_with("/proc/sys/net")
 }
 
 /// The file of a sysctl. The first separator in the name, a dot or a slash, separates the whole name

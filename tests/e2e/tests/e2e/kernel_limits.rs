@@ -23,6 +23,8 @@ async fn limits_of_the_guests_kernel_are_those_of_the_memory_that_the_pod_may_ha
         ("cat /proc/sys/fs/file-max", most / 10 / 1024),
         ("cat /proc/sys/fs/aio-max-nr", 1_048_576),
         ("cat /proc/sys/vm/max_map_count", 1_048_576),
+        ("cat /proc/sys/net/core/rmem_max", 4 << 20),
+        ("cat /proc/sys/net/core/wmem_max", 4 << 20),
         ("cat /proc/sys/fs/inotify/max_user_instances", 128),
         ("cat /proc/sys/fs/inotify/max_user_watches", 8192),
         ("cat /proc/sys/net/ipv4/tcp_max_tw_buckets", (most / (256 * 1024)).min(262_144)),
@@ -36,5 +38,24 @@ async fn limits_of_the_guests_kernel_are_those_of_the_memory_that_the_pod_may_ha
         assert!(found >= least, "{line}: {found} is less than {least}");
     }
     client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sysctl_of_the_kernels_first_network_is_set_for_a_booted_and_for_a_restored_pod() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    for name in ["one", "two"] {
+        let mut config = spec::pod(name, host.dir());
+        let linux = config.linux.get_or_insert_default();
+        linux.sysctls.insert("net.core.rmem_max".into(), "7500000".into());
+        linux.sysctls.insert("net.core.somaxconn".into(), "777".into());
+        let pod = client.run_pod(&config).await.unwrap();
+        let container = client.run(&pod, spec::container("main", &image, &["sleep", "3600"])).await.unwrap();
+        let read = "cat /proc/sys/net/core/rmem_max /proc/sys/net/core/somaxconn";
+        assert_eq!(client.sh(&container, read).await.unwrap(), "7500000\n777\n");
+        client.remove_pod(&pod).await.unwrap();
+    }
     host.stop().await.unwrap();
 }
