@@ -13,11 +13,12 @@ use tracing::warn;
 
 use super::fields;
 use super::images;
-use super::known::checked;
+use super::known::{Known, checked};
 use super::link::{ANSWERS_WITHIN, FIGURES_WITHIN, is_out_of_time, reason, streaming, unary};
 use super::metrics;
 use super::route::{Call, Listed};
 use super::sides::{Sides, copy};
+use crate::stream::MESSAGE_BYTES_MAX;
 
 /// The answers of a streaming RPC, encoded.
 pub(super) type RawStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
@@ -88,8 +89,12 @@ impl Sides {
         request: Request<Bytes>,
     ) -> Result<Response<RawStream>, Status> {
         let ours = streaming(self.ours.clone(), &call.path, copy(&request)).await?;
+        let asked = Instant::now();
         let opened = self.upstream.link.stream(&call.upstream_path, copy(&request)).await;
         let theirs: RawStream = match opened {
+            Ok(pieces) if has_no_filter(request.get_ref()) => {
+                remembered(Arc::clone(&self.upstream.known), listed, asked, Box::pin(pieces))
+            }
             Ok(pieces) => Box::pin(pieces),
             // Down, or an upstream with lists only in one answer.
             Err(_) => {
@@ -109,6 +114,29 @@ impl Sides {
         }
         Ok(Response::new(Box::pin(ours.chain(theirs))))
     }
+}
+
+/// Remembers the whole list at its regular end. One too long for a single answer is not remembered.
+fn remembered(known: Arc<Known>, listed: Listed, asked: Instant, pieces: RawStream) -> RawStream {
+    let start = (pieces, Some(Vec::<u8>::new()));
+    Box::pin(stream::unfold(start, move |(mut pieces, mut list)| {
+        let known = Arc::clone(&known);
+        async move {
+            let Some(piece) = pieces.next().await else {
+                let list = list.and_then(|list| checked(listed, list.into()).ok());
+                list.inspect(|list| known.remember(listed, list, asked));
+                return None;
+            };
+            list = match (&piece, list) {
+                (Ok(piece), Some(mut list)) if list.len() + piece.len() <= MESSAGE_BYTES_MAX => {
+                    list.extend_from_slice(piece);
+                    Some(list)
+                }
+                _ => None,
+            };
+            Some((piece, (pieces, list)))
+        }
+    }))
 }
 
 /// Both sides' images. An image on both sides is one item, so all must arrive first.

@@ -227,13 +227,14 @@ async fn metrics_that_the_runtime_of_the_nodes_pods_lacks_are_not_there() {
 
 #[tokio::test]
 async fn streams_of_lists_have_both_sides_even_where_the_upstream_has_no_streams() {
-    let world = World::start().await;
+    let mut world = World::start().await;
     let piece = |id: &str| v1::StreamPodSandboxesResponse { pod_sandboxes: pods(&[id]).items };
     world.ours.answers("StreamPodSandboxes", &piece("vm1"));
     world.theirs.answers("ListPodSandbox", &pods(&["c1"]));
+    let layer = world.layer.clone();
     let listed = async || {
         let path = format!("{RUNTIME}StreamPodSandboxes");
-        let pieces = streaming(world.layer.clone(), &path, Request::new(Bytes::new())).await.unwrap();
+        let pieces = streaming(layer.clone(), &path, Request::new(Bytes::new())).await.unwrap();
         let pieces: Vec<_> = pieces
             .map(|piece| v1::StreamPodSandboxesResponse::decode(piece.unwrap()).unwrap())
             .collect()
@@ -243,6 +244,9 @@ async fn streams_of_lists_have_both_sides_even_where_the_upstream_has_no_streams
     assert_eq!(listed().await, ["vm1", "c1"]);
     world.theirs.answers("StreamPodSandboxes", &piece("c2"));
     assert_eq!(listed().await, ["vm1", "c2"]);
+    world.ours.answers("ListPodSandbox", &pods(&["vm1"]));
+    world.kill();
+    assert_eq!(world.pods().await, ["vm1", "c2"], "the last stream was a list, too");
 }
 
 #[tokio::test]
