@@ -42,6 +42,8 @@ pub(crate) enum Command {
     RefuseStart(String, PluginRefusal, Reply<()>),
     /// Changes nothing. The answer means all earlier requests are done.
     TakeTurn(Reply<()>),
+    /// Keeps on record that a container has had its stop signal. No answer.
+    NoteStopSignal(String),
     /// Changes a container's limits.
     UpdateContainer(String, Box<Resources>, Reply<()>),
     /// Changes the pod's resources and its overhead.

@@ -341,6 +341,9 @@ pub(crate) struct ContainerStatus {
     /// The limits, if an update has changed the spec's.
     #[serde(default)]
     pub(crate) resources: Option<Resources>,
+    /// Whether the container has had its stop signal. It is not sent again.
+    #[serde(default)]
+    pub(crate) stop_signal_sent: bool,
 }
 
 impl ContainerStatus {
@@ -354,6 +357,7 @@ impl ContainerStatus {
             message: String::new(),
             user: User::default(),
             resources: None,
+            stop_signal_sent: false,
         }
     }
 }

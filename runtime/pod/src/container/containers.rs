@@ -70,6 +70,13 @@ impl Containers {
         }
     }
 
+    /// Notes that the container has had its stop signal; false if it has exited.
+    pub(crate) fn note_stop_signal(&mut self, id: &str) -> bool {
+        let Some(container) = self.open(id) else { return false };
+        container.status.stop_signal_sent = true;
+        true
+    }
+
     /// Marks the container's state as unknown, with the reason. An exited container keeps its end.
     pub(crate) fn doubt(&mut self, id: &str, why: &str) {
         if let Some(container) = self.open(id) {

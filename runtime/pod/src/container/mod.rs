@@ -9,6 +9,7 @@ pub(crate) mod log;
 pub(crate) mod mounts;
 pub(crate) mod seccomp_file;
 pub(crate) mod stop;
+pub(crate) mod stop_signal;
 pub(crate) mod watcher;
 
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use runtime_spec::{ContainerPlan, ExitReason, GuestPaths, PodSpec, Resources, Si
 use tokio::sync::watch;
 
 use crate::clock;
+use crate::container::stop_signal::StopSignal;
 use crate::io::output::ContainerOutput;
 use crate::node::Node;
 use crate::record::{ContainerRecord, ContainerStage, ContainerStatus};
@@ -50,6 +52,8 @@ pub(crate) struct Container {
     pub(crate) status: ContainerStatus,
     pub(crate) process: Arc<Process>,
     pub(crate) stop_signal: Signal,
+    /// Whether the container has had its stop signal.
+    pub(crate) asked: StopSignal,
     /// The log's path, even if there is no log.
     pub(crate) log_path: PathBuf,
     pub(crate) output: ContainerOutput,
@@ -70,8 +74,9 @@ impl Container {
         let ended = watch::Sender::new(status.stage == ContainerStage::Exited);
         let process = Arc::new(plan.oci.process().clone().unwrap_or_default());
         let stop_signal = plan.stop_signal;
+        let asked = StopSignal::new(status.stop_signal_sent);
         let reported = watch::Sender::new(false);
-        Container { record, status, process, stop_signal, log_path, output, ended, reported }
+        Container { record, status, process, stop_signal, asked, log_path, output, ended, reported }
     }
 
     /// A container created by an earlier daemon. Nothing is opened yet. If its plan cannot be resolved any
@@ -89,9 +94,19 @@ impl Container {
             Err(error) => {
                 let ended = watch::Sender::new(status.stage == ContainerStage::Exited);
                 let (process, stop_signal) = (Arc::default(), Signal::KILL);
+                let asked = StopSignal::new(status.stop_signal_sent);
                 let reported = watch::Sender::new(false);
-                let mut container =
-                    Container { record, status, process, stop_signal, log_path, output, ended, reported };
+                let mut container = Container {
+                    record,
+                    status,
+                    process,
+                    stop_signal,
+                    asked,
+                    log_path,
+                    output,
+                    ended,
+                    reported,
+                };
                 container.doubt(&format!("its record cannot be used: {error}"));
                 container
             }
@@ -127,6 +142,7 @@ impl Container {
             view: Arc::new(self.view()),
             process: self.process.clone(),
             output: self.output.clone(),
+            asked: self.asked.clone(),
             ended: self.ended.subscribe(),
             reported: self.reported.subscribe(),
         }

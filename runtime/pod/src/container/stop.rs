@@ -1,20 +1,24 @@
 //! Stops a container: asks, waits, kills, and ends the VM if even this does not help. All this runs beside
 //! the pod's driver. The driver learns of the end from the container's watcher as always. So a long grace
-//! period blocks no one, and concurrent stops are fine.
+//! period blocks no one, and concurrent stops are fine: the container is asked once, and each stop waits for
+//! its own grace.
 
 use std::time::Duration;
 
 use runtime_guest::SignalTarget;
-use runtime_spans::{always, span};
+use runtime_spans::{Carried, always, span};
 use runtime_spec::Signal;
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tracing::Span;
 
+use crate::command::{Asked, Command};
 use crate::container::kill;
+use crate::container::stop_signal::Claim;
 use crate::container::watcher::PUBLISHED_WITHIN;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::{ENDED_WITHIN, Live};
-use crate::roster::ContainerEntry;
+use crate::roster::{ContainerEntry, PodEntry};
 use crate::slices::in_slices;
 use crate::view::ContainerState;
 
@@ -29,7 +33,7 @@ const BETWEEN_ASKS: Duration = Duration::from_secs(1);
 
 /// Stops the container. A container that is not running counts as stopped.
 pub(crate) async fn stop(
-    live: Option<Live>,
+    pod: Option<PodEntry>,
     container: ContainerEntry,
     grace: Duration,
 ) -> Result<(), PodError> {
@@ -38,7 +42,7 @@ pub(crate) async fn stop(
         return Ok(());
     }
     let mut ended = container.ended.clone();
-    let Some(live) = live else {
+    let Some((pod, live)) = pod.and_then(|pod| pod.live.clone().map(|live| (pod, live))) else {
         // The VM is gone, and the driver is about to publish it.
         return wait(&mut ended, KILLED_WITHIN, &view.id).await;
     };
@@ -48,7 +52,7 @@ pub(crate) async fn stop(
                 biased;
                 // A container removed meanwhile has ended, too.
                 _ = ended.wait_for(|ended| *ended) => true,
-                refused = ask(&live, &view.id, Signal(view.stop_signal)) => {
+                refused = ask_once(&pod, &live, &container) => {
                     // A kill may get through even if the request did not.
                     tracing::debug!(container = view.id, error = refused.chain(), "killing at once");
                     false
@@ -89,23 +93,44 @@ pub(crate) async fn stop(
     wait(&mut ended, ENDED_WITHIN, &view.id).await
 }
 
-/// Asks the container to end, and returns only if its agent refuses. A guest that stands still may answer
-/// after its node has work for it again: until then its grace goes on, as if it had heard the request.
-async fn ask(live: &Live, id: &str, signal: Signal) -> PodError {
+/// Asks the container to end, unless it was asked before, and returns only if its agent refuses.
+async fn ask_once(pod: &PodEntry, live: &Live, container: &ContainerEntry) -> PodError {
+    let view = &container.view;
+    let Some(mut claim) = container.asked.claim() else {
+        tracing::debug!(container = view.id, "a container has had its stop signal before");
+        return std::future::pending().await;
+    };
+    if let Err(refused) = ask(live, &view.id, Signal(view.stop_signal), &mut claim).await {
+        return refused;
+    }
+    let command = Command::NoteStopSignal(view.id.clone());
+    let asked = Asked { command, call: Carried::here(), waiting: Span::none() };
+    // A driver that is gone has no container to ask again.
+    let _ = pod.commands.send(asked).await;
+    std::future::pending().await
+}
+
+/// Asks the container to end, until it has heard the request or its agent refuses. A guest that stands still
+/// may answer after its node has work for it again: until then its grace goes on, as if it had heard the
+/// request.
+async fn ask(live: &Live, id: &str, signal: Signal, claim: &mut Claim) -> Result<(), PodError> {
     loop {
         let begun = Instant::now();
+        claim.may_be_heard = true;
         let signalling = live.agent.signal(id, SignalTarget::FirstProcess, signal);
         let Err(error) = live.call("asking the container to end", signalling).await else {
-            return std::future::pending().await;
+            return Ok(());
         };
         if error.kind() != PodErrorKind::Unavailable {
-            return error;
+            claim.may_be_heard = false;
+            return Err(error);
         }
         tracing::debug!(container = id, error = error.chain(), "a container may not have heard of its stop");
         if begun.elapsed() >= HEARD_AFTER {
-            // The request waits in the guest. A second one would end programs at once that count them.
-            return std::future::pending().await;
+            // The request waits in the guest.
+            return Ok(());
         }
+        claim.may_be_heard = false;
         tokio::time::sleep(BETWEEN_ASKS).await;
     }
 }

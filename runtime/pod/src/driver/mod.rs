@@ -308,6 +308,7 @@ impl Driver {
                 answer(reply, self.refuse_start(&id, refusal.into()).await);
             }
             Command::TakeTurn(reply) => answer(reply, Ok(())),
+            Command::NoteStopSignal(id) => self.note_stop_signal(&id).await,
             Command::UpdateContainer(id, update, reply) => {
                 answer(reply, self.update_container(&id, &update).await);
             }

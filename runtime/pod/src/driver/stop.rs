@@ -41,6 +41,15 @@ impl Driver {
         Ok(())
     }
 
+    /// Keeps on record that a container has had its stop signal. Only a later daemon reads this.
+    pub(super) async fn note_stop_signal(&mut self, id: &str) {
+        if self.containers.note_stop_signal(id)
+            && let Some(container) = self.containers.get(id)
+        {
+            self.node.records.settle_container_status(id, &container.status).await;
+        }
+    }
+
     /// Stops the pod: containers, guest, VM, network, disk.
     pub(super) async fn stop(&mut self) -> Result<(), PodError> {
         if self.status.stage == PodStage::Stopped {

@@ -269,7 +269,7 @@ impl Pods {
     }
 
     /// Asks a container to end, kills it after `grace`, and returns when it has ended. The call is
-    /// idempotent; unknown ids are fine.
+    /// idempotent; unknown ids are fine. A container asked before is not asked again: only the grace is new.
     ///
     /// # Errors
     /// The container does not end even after it was killed.
@@ -287,8 +287,8 @@ impl Pods {
             }
         }
         let Some(container) = self.node.roster.container(&container.view.id) else { return Ok(()) };
-        let live = self.node.roster.pod(&container.view.pod_id).and_then(|entry| entry.live);
-        detached(stop::stop(live, container, grace)).await
+        let pod = self.node.roster.pod(&container.view.pod_id);
+        detached(stop::stop(pod, container, grace)).await
     }
 
     /// Kills and forgets a container; its log stays. The call is idempotent; unknown ids are fine.

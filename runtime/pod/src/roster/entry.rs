@@ -6,6 +6,7 @@ use oci_spec::runtime::Process;
 use tokio::sync::{mpsc, watch};
 
 use crate::command::Asked;
+use crate::container::stop_signal::StopSignal;
 use crate::error::PodError;
 use crate::io::output::ContainerOutput;
 use crate::live::Live;
@@ -32,6 +33,8 @@ pub(crate) struct ContainerEntry {
     /// The first process. Exec takes its environment from it.
     pub(crate) process: Arc<Process>,
     pub(crate) output: ContainerOutput,
+    /// Whether the container has had its stop signal.
+    pub(crate) asked: StopSignal,
     /// Whether the container has ended.
     pub(crate) ended: watch::Receiver<bool>,
     /// Whether the guest has reported the container's end.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{World, container, pod};
+use super::{World, container, life, pod};
 use crate::{ContainerState, PodErrorKind, PodState};
 use runtime_spec::{ContainerSpec, Mount};
 
@@ -145,6 +145,35 @@ async fn a_long_grace_holds_nobody_up_and_an_impatient_stop_overtakes_it() {
     world.pods.stop_container(&id, Duration::ZERO).await.unwrap();
     waiting.await.unwrap().unwrap();
     assert_eq!(world.pods.container(&other).unwrap().state, ContainerState::Running);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_stop_has_its_own_grace_and_does_not_repeat_the_signal() {
+    let world = World::new().await;
+    world.script.state().stubborn = true;
+    let (_, id) = world.with_container().await;
+    let (pods, patient) = (world.pods.clone(), id.clone());
+    let waiting = tokio::spawn(async move { pods.stop_container(&patient, Duration::from_secs(3600)).await });
+    world.until(|world| world.script.count("agent.signal 15") == 1).await;
+    world.pods.stop_container(&id, Duration::from_secs(5)).await.unwrap();
+    waiting.await.unwrap().unwrap();
+    assert_eq!((world.script.count("agent.signal 15"), world.script.count("agent.signal 9 all")), (1, 1));
+}
+
+#[test]
+fn a_stop_after_a_restart_of_the_daemon_does_not_repeat_the_signal() {
+    let (left, id) = life(None, async |world: &World| {
+        world.script.state().stubborn = true;
+        let (_, id) = world.with_container().await;
+        let (pods, patient) = (world.pods.clone(), id.clone());
+        tokio::spawn(async move { pods.stop_container(&patient, Duration::from_secs(3600)).await });
+        world.until(|world| world.status(&id)["stop_signal_sent"] == true).await;
+        id
+    });
+    life(Some(left), async |world: &World| {
+        world.pods.stop_container(&id, Duration::from_millis(20)).await.unwrap();
+        assert_eq!((world.script.count("agent.signal 15"), world.script.count("agent.signal 9 all")), (1, 1));
+    });
 }
 
 #[tokio::test(start_paused = true)]

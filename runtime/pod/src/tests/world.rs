@@ -187,6 +187,12 @@ impl World {
         all.flat_map(|table| keys(table).map(move |(key, _)| format!("{table:?}/{key}"))).collect()
     }
 
+    /// The container's status on record.
+    pub(crate) fn status(&self, id: &str) -> serde_json::Value {
+        let statuses = self.node.records.store().list(Table::ContainerStatuses).unwrap();
+        statuses.values.into_iter().find(|(key, _)| key == id).unwrap().1
+    }
+
     /// Waits for the container's end.
     pub(crate) async fn ended(&self, id: &str) -> Arc<ContainerView> {
         let entry = self.node.roster.container(id).unwrap();
