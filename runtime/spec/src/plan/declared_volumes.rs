@@ -15,11 +15,12 @@ const VOLUMES_MAX: usize = 64;
 /// Longest path of a volume (`PATH_MAX`, include/uapi/linux/limits.h).
 const PATH_BYTES_MAX: usize = 4096;
 
-/// The kernel's own file systems. Volumes cannot be below them.
+/// The kernel's own file systems. They keep their places: a volume below them is left out. Images made for
+/// systemd declare `/sys/fs/cgroup`.
 const KERNEL_PATHS: [&str; 2] = ["/proc", "/sys"];
 
 /// The container's declared volumes. A requested mount, or one of every container, replaces a volume at the
-/// same path.
+/// same path. A path in one of the kernel's file systems is no volume.
 pub(super) fn declared_volumes(
     container: &ContainerSpec,
     image: &ImageConfig,
@@ -32,7 +33,8 @@ pub(super) fn declared_volumes(
     }
     let wanted: BTreeSet<String> =
         image.volumes.iter().map(|path| checked(path)).collect::<Result<_, _>>()?;
-    let free = wanted.into_iter().filter(|path| !mounts::is_taken(container, Path::new(path), paths));
+    let is_free = |path: &Path| !is_kernels(path) && !mounts::is_taken(container, path, paths);
+    let free = wanted.into_iter().filter(|path| is_free(Path::new(path)));
     let volumes = free.enumerate().map(|(number, path)| {
         let source = format!("{}/{number}", paths.declared_volumes);
         DeclaredVolumePlan { source, path }
@@ -53,8 +55,9 @@ fn checked(path: &str) -> Result<String, SpecError> {
     if clean.parent().is_none() {
         return refused("but it is the container's root");
     }
-    if KERNEL_PATHS.iter().any(|kernels| clean.starts_with(kernels) && clean != Path::new(kernels)) {
-        return refused("but it is in the kernel's file systems");
-    }
     Ok(clean.to_string_lossy().into_owned())
+}
+
+fn is_kernels(path: &Path) -> bool {
+    KERNEL_PATHS.iter().any(|kernels| path.starts_with(kernels))
 }
