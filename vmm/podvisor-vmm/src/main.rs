@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod affinity;
 mod bounded_log;
 mod control;
 mod error_chain;
@@ -67,6 +68,10 @@ fn run(volume_cache: Option<&str>) -> Result<StopReport, Box<dyn Error>> {
     let console = Console::copied_to(File::from(std::io::stdout().as_fd().try_clone_to_owned()?));
     let kvm = Kvm::new().map_err(|error| format!("cannot open /dev/kvm: {error}"))?;
     let volume_cache = volume_cache.map_or(Ok(VolumeCache::default()), str::parse)?;
+    // Before the share, which inherits it.
+    if let Err(error) = affinity::widen() {
+        tracing::info!(%error, "the VM has only the CPUs that the daemon is bound to");
+    }
     let privileged = jail::begin()?;
     // Started between the two steps: it inherits the network and IPC namespaces of this process, and the
     // program can still be reached by a path.

@@ -17,6 +17,8 @@ use proto_vmm::{
 };
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+#[path = "process/cpus.rs"]
+mod cpus;
 #[path = "process/elf.rs"]
 mod elf;
 #[path = "process/share.rs"]

@@ -6,10 +6,10 @@ use nix::unistd::Pid;
 use super::*;
 
 /// A process other than the test's own child. No test leaves it behind.
-struct Share(Pid);
+pub(super) struct Share(pub(super) Pid);
 
 impl Share {
-    fn of(vmm: &Vmm) -> Share {
+    pub(super) fn of(vmm: &Vmm) -> Share {
         let pid = vmm.child.0.id();
         let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
         let children: Vec<i32> = children.split_whitespace().map(|one| one.parse().unwrap()).collect();
