@@ -1,7 +1,7 @@
 //! In-memory files mapped by VMs. Once sealed, they cannot change, and their pages need no disk reads.
 
 use std::ffi::CStr;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 
@@ -24,7 +24,12 @@ pub(crate) fn finish(file: &File) -> io::Result<File> {
         Err(error) => tracing::debug!(%error, "a file in memory stays in small pages"),
     }
     seal(file)?;
-    OpenOptions::new().read(true).open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+    open_anew(file)
+}
+
+/// The same file opened once more, for reading only, with a place of its own.
+pub(crate) fn open_anew(file: &File) -> io::Result<File> {
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 /// Seals the file against changes.

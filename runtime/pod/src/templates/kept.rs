@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::pages::{Pages, Until};
 use super::shape::TemplateShape;
 use crate::backend::TemplateParts;
+use crate::host::memory_file;
 use crate::unclaimed::closing::Closing;
 use crate::unclaimed::pauses;
 
@@ -76,10 +77,22 @@ impl Template {
         self.parts_with(shown.cloned().unwrap_or_default())
     }
 
+    /// The same template, for copying it to the disk while VMs start from this one.
+    pub(super) fn for_disk(&self) -> io::Result<Template> {
+        let (memory, state) = self.files()?;
+        Ok(Template::new(memory, state, self.made))
+    }
+
     fn parts_with(&self, pages: Pages) -> io::Result<TemplateParts> {
         let Pages { writes, reads } = pages;
-        let (memory, state) = (self.memory.try_clone()?, self.state.try_clone()?);
+        let (memory, state) = self.files()?;
         Ok(TemplateParts { memory, state, first_writes: writes, first_reads: reads })
+    }
+
+    /// Both files, each opened anew. With a duplicate, all VMMs would share one place in the file, and one in
+    /// its guest's control could hold the kernel's lock of that place: all others would hang.
+    fn files(&self) -> io::Result<(File, File)> {
+        Ok((memory_file::open_anew(&self.memory)?, memory_file::open_anew(&self.state)?))
     }
 }
 

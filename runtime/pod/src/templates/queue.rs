@@ -66,9 +66,7 @@ async fn make(node: &Arc<Node>, shape: &TemplateShape) -> Result<(), PodError> {
     let template = build::build(node, shape).await?;
     counters::template(TemplateOutcome::Built);
     tracing::info!(key, "a template is made");
-    let memory = template.memory.try_clone().map_err(copied)?;
-    let state = template.state.try_clone().map_err(copied)?;
-    let for_disk = Template::new(memory, state, template.made);
+    let for_disk = template.for_disk().map_err(opened)?;
     keep(node, shape, template);
     let dir = node.places.templates_dir();
     let writing =
@@ -97,8 +95,8 @@ async fn remove(node: &Arc<Node>, shape: &TemplateShape) {
     }
 }
 
-fn copied(error: io::Error) -> PodError {
-    PodError::internal("duplicating a template's descriptors").because(error)
+fn opened(error: io::Error) -> PodError {
+    PodError::internal("opening a template's files in memory").because(error)
 }
 
 fn keep(node: &Arc<Node>, shape: &TemplateShape, template: Template) {

@@ -1,5 +1,7 @@
 //! Limits of kept, wanted and retried templates.
 
+use std::io::{Seek as _, SeekFrom};
+
 use proto_vmm::PageRun;
 use runtime_spec::VmBounds;
 
@@ -32,6 +34,20 @@ fn a_vm_that_waits_has_all_pages_ahead_that_are_known_and_a_pod_that_waits_only_
     template.pages(Until::Container).set(Pages { writes: runs(3), reads: runs(4) }).unwrap();
     assert_eq!(ahead(template.parts()).unwrap(), (runs(1), vec![]));
     assert_eq!(ahead(template.parts_for_spare()).unwrap(), (runs(3), runs(4)));
+}
+
+#[test]
+fn no_vmm_shares_its_place_in_a_templates_files_with_another_or_with_the_daemon() {
+    let template = template();
+    let (one, other, disk) =
+        (template.parts().unwrap(), template.parts().unwrap(), template.for_disk().unwrap());
+    for (mut moved, others) in [
+        (one.memory, [&template.memory, &other.memory, &disk.memory]),
+        (one.state, [&template.state, &other.state, &disk.state]),
+    ] {
+        moved.seek(SeekFrom::Start(7)).unwrap();
+        assert_eq!(others.map(|mut other| other.stream_position().unwrap()), [0; 3]);
+    }
 }
 
 #[tokio::test(start_paused = true)]
