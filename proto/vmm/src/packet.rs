@@ -4,9 +4,9 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    self, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
@@ -62,7 +62,8 @@ impl PacketError {
     }
 }
 
-/// Sends one message with its descriptors, all or nothing: a packet is never half sent.
+/// Sends one message with its descriptors, all or nothing: a packet is never half sent. Without descriptors
+/// it needs no sendmsg(2), which a VMM's filter does not allow.
 pub fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), PacketError> {
     let malformed = |source| PacketError::Malformed { source, fds: Vec::new() };
     let bytes = serde_json::to_vec(message).map_err(malformed)?;
@@ -72,18 +73,16 @@ pub fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> Res
     if fds.len() > FDS_MAX {
         return Err(PacketError::TooManyFds { count: fds.len() });
     }
+    if fds.is_empty() {
+        retry_on_intr(|| net::send(&socket, &bytes, SendFlags::NOSIGNAL))?;
+        return Ok(());
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() {
-        let fits = ancillary.push(SendAncillaryMessage::ScmRights(fds));
-        debug_assert!(fits, "the buffer was sized for FDS_MAX");
-    }
-    loop {
-        match sendmsg(&socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL) {
-            Err(Errno::INTR) => {}
-            other => return Ok(other.map(|_| ())?),
-        }
-    }
+    let fits = ancillary.push(SendAncillaryMessage::ScmRights(fds));
+    debug_assert!(fits, "the buffer was sized for FDS_MAX");
+    retry_on_intr(|| sendmsg(&socket, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL))?;
+    Ok(())
 }
 
 /// Receives one packet, or `None` when the peer has closed.
@@ -91,12 +90,9 @@ pub fn recv(socket: impl AsFd) -> Result<Option<Packet>, PacketError> {
     let mut bytes = vec![0u8; PACKET_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = loop {
-        match recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
-            Err(Errno::INTR) => {}
-            other => break other?,
-        }
-    };
+    let received = retry_on_intr(|| {
+        recvmsg(&socket, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+    })?;
     let fds: Vec<OwnedFd> = ancillary
         .drain()
         .filter_map(|message| match message {

@@ -4,6 +4,7 @@ use crate::victim::Role::{self, Share, Vcpu};
 
 /// By role and name.
 pub(crate) const ONE_WALL: &[(Role, &str, &str)] = &[
+    (Vcpu, "send a descriptor", "nobody reads it, and closing it waits only for files that wait"),
     (Vcpu, "start a process", PROCESS),
     (Share, "start a process", PROCESS),
     (Vcpu, "enter a user namespace", NAMESPACE),

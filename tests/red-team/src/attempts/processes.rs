@@ -1,6 +1,6 @@
 //! Other processes of the node: signals, their memory, their scheduling, and new ones.
 
-use crate::attempt::{Attempt, BOTH, attempt, change};
+use crate::attempt::{Attempt, BOTH, VCPU, attempt, change};
 use crate::hand::{Hand, Refusal, Tried};
 use crate::node::{Bystander, Node};
 
@@ -16,6 +16,7 @@ pub(super) const ALL: &[Attempt] = &[
     attempt("lower a process's priority", BOTH, lower_priority),
     attempt("bind a process to a processor", BOTH, bind_to_processor),
     attempt("change a process's limits", BOTH, change_limits),
+    change("send a descriptor", VCPU, send_descriptor),
     change("start a process", BOTH, start),
     change("execute a program", BOTH, execute),
 ];
@@ -111,6 +112,27 @@ fn take_descriptor(hand: &mut Hand, node: &Node) -> Tried {
     let bystander = node.bystander()?;
     let process = hand.call(libc::SYS_pidfd_open, &[bystander.pid(), 0])?;
     hand.call(libc::SYS_pidfd_getfd, &[process, 0, 0]).map(drop)
+}
+
+/// Sends a descriptor to whoever is at the other end of a socket. The receiver's close of it may wait.
+fn send_descriptor(hand: &mut Hand, _: &Node) -> Tried {
+    let byte = hand.text("x")?;
+    let part = hand.put(&[byte, 1].map(u64::to_le_bytes).concat())?;
+    // `struct cmsghdr`: length, level, type, and the descriptor.
+    let rights = [20, 0, libc::SOL_SOCKET, libc::SCM_RIGHTS, 0, 0].map(i32::to_le_bytes).concat();
+    let rights_bytes = rights.len() as u64;
+    let rights = hand.put(&rights)?;
+    // `struct msghdr`: name, parts, control data, and flags.
+    let message = hand.put(&[0, 0, part, 1, rights, rights_bytes, 0].map(u64::to_le_bytes).concat())?;
+    let flags = (libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT).cast_unsigned();
+    for socket in hand.sockets()? {
+        match hand.call(libc::SYS_sendmsg, &[socket, message, flags.into()]) {
+            // A socket without another end.
+            Err(Refusal::Error(_)) => {}
+            sent => return sent.map(drop),
+        }
+    }
+    Err(Refusal::NoEffect)
 }
 
 fn lower_priority(hand: &mut Hand, node: &Node) -> Tried {

@@ -40,8 +40,8 @@ pub(super) const ALL: &[c_long] = &[
     libc::SYS_fdatasync,
     libc::SYS_fsync,
     libc::SYS_close,
-    // Between the VMM and the share.
-    libc::SYS_sendmsg,
+    // Packets, with descriptors for the VMM. It sends none itself: whoever it talks to would have to close
+    // them, and the last close of a file may wait.
     libc::SYS_recvmsg,
     libc::SYS_getrandom,
 ];
@@ -78,6 +78,8 @@ pub(super) const VMM: &[c_long] = &[
 
 /// For the share's threads besides: work on files by name and by descriptor.
 pub(super) const FILES: &[c_long] = &[
+    // To the VMM, with the files that it may have.
+    libc::SYS_sendmsg,
     // Contents of the files that the VMM must not have: of the kernel's own file systems, and beyond a bound.
     // So are writes that keep a file's set-id bits.
     libc::SYS_preadv,
@@ -184,21 +186,6 @@ pub(super) const VMM_ARGUMENTS: &[(c_long, &[Argument])] = &[
     (libc::SYS_fcntl, &[OneOf(1, &[libc::F_GET_SEALS as u64])]),
     // The end of a thread, for the one that joins it.
     (libc::SYS_futex, &[OneOf(1, &[(libc::FUTEX_WAIT_BITSET | libc::FUTEX_CLOCK_REALTIME) as u64])]),
-    // For a stream opened by the guest, and a channel to the share. A datagram could go to any socket.
-    // These go to their other end alone.
-    (
-        libc::SYS_socketpair,
-        &[
-            OneOf(0, &[libc::AF_UNIX as u64]),
-            OneOf(
-                1,
-                &[
-                    (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64,
-                    (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as u64,
-                ],
-            ),
-        ],
-    ),
     // Lower or normal priority, for the calling thread alone.
     (
         libc::SYS_sched_setscheduler,
@@ -209,6 +196,11 @@ pub(super) const VMM_ARGUMENTS: &[(c_long, &[Argument])] = &[
 /// The same for the share's threads.
 pub(super) const FILES_ARGUMENTS: &[(c_long, &[Argument])] = &[
     (libc::SYS_fcntl, &[OneOf(1, &[libc::F_OFD_GETLK as u64, libc::F_OFD_SETLK as u64])]),
+    // A channel to the VMM. A datagram could go to any socket. These go to their other end alone.
+    (
+        libc::SYS_socketpair,
+        &[OneOf(0, &[libc::AF_UNIX as u64]), OneOf(1, &[(libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as u64])],
+    ),
     // A umask of its own for each thread.
     (libc::SYS_unshare, &[Only(0, libc::CLONE_FS as u64)]),
 ];

@@ -113,11 +113,17 @@ fn only_the_share_opens_files() {
     assert_eq!(both(libc::SYS_openat, &[]), [0x0005_0000 | libc::ENOENT as u32, ALLOW]);
     assert_eq!(both(libc::SYS_open, &[]), [KILL; 2]);
     assert_eq!(both(libc::SYS_socket, &[libc::AF_UNIX as u64]), [KILL; 2]);
-    let stream = (libc::SOCK_STREAM | libc::SOCK_CLOEXEC) as u64;
+}
+
+#[test]
+fn only_the_share_sends_descriptors_and_only_to_the_vmm() {
+    assert_eq!(both(libc::SYS_recvmsg, &[3]), [ALLOW; 2]);
+    assert_eq!(both(libc::SYS_sendmsg, &[3]), [KILL, ALLOW]);
+    assert_eq!(both(libc::SYS_sendmmsg, &[3]), [KILL; 2]);
     let packets = (libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC) as u64;
-    for kind in [stream, packets] {
-        assert_eq!(both(libc::SYS_socketpair, &[libc::AF_UNIX as u64, kind]), [ALLOW, KILL]);
+    assert_eq!(both(libc::SYS_socketpair, &[libc::AF_UNIX as u64, packets]), [KILL, ALLOW]);
+    assert_eq!(both(libc::SYS_socketpair, &[libc::AF_INET as u64, packets]), [KILL; 2]);
+    for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM] {
+        assert_eq!(both(libc::SYS_socketpair, &[libc::AF_UNIX as u64, kind as u64]), [KILL; 2]);
     }
-    assert_eq!(both(libc::SYS_socketpair, &[libc::AF_INET as u64, stream]), [KILL; 2]);
-    assert_eq!(both(libc::SYS_socketpair, &[libc::AF_UNIX as u64, libc::SOCK_DGRAM as u64]), [KILL; 2]);
 }

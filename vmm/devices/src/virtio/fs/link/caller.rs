@@ -11,7 +11,7 @@ use rustix::net::RecvFlags;
 
 use super::packet::GROUPS_MAX;
 use super::server::{ShareServer, WORDS_BYTES_MAX};
-use super::socket::{connected, receive, send};
+use super::socket::{Received, connected, receive, write};
 use crate::virtio::fs::locks::{Interrupts, Waiting};
 use crate::virtio::fs::opened::OpenedFiles;
 
@@ -126,9 +126,20 @@ impl ShareLink {
         self.0.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the share the other end of a channel.
-    pub(super) fn hand_over(&self, channel: &OwnedFd) -> io::Result<()> {
-        send(self.0.control.as_fd(), &[IoSlice::new(&[0])], Some(channel.as_fd()))
+    /// Has the share open a channel, and returns this end of it. Which of two threads gets which one does not
+    /// matter.
+    pub(super) fn open_channel(&self) -> io::Result<OwnedFd> {
+        write(self.0.control.as_fd(), &[IoSlice::new(&[0])])?;
+        let mut words = [0; WORDS_BYTES_MAX];
+        let mut parts = [IoSliceMut::new(&mut words)];
+        let received = receive(self.0.control.as_fd(), &mut parts, true, RecvFlags::empty())?;
+        match received {
+            None => Err(io::Error::other("its process has ended")),
+            Some(Received { bytes, file }) if words[..bytes] == ShareServer::CHANNEL => {
+                file.ok_or_else(|| io::Error::other("it has no room for one"))
+            }
+            Some(Received { bytes, .. }) => Err(io::Error::other(text(&words[..bytes]))),
+        }
     }
 
     /// Marks the share as lost, for this reason unless it has one already.
@@ -170,9 +181,17 @@ impl ShareLink {
     /// The share's words, one line for a person. `None` if it has said nothing.
     fn words(&self) -> Option<String> {
         let mut words = [0; WORDS_BYTES_MAX];
-        let mut parts = [IoSliceMut::new(&mut words)];
-        let received = receive(self.0.control.as_fd(), &mut parts, false, RecvFlags::DONTWAIT).ok()??;
-        let said = String::from_utf8_lossy(&words[..received.bytes]).into_owned();
-        Some(said.replace(char::is_control, " "))
+        loop {
+            let mut parts = [IoSliceMut::new(&mut words)];
+            let received = receive(self.0.control.as_fd(), &mut parts, false, RecvFlags::DONTWAIT).ok()??;
+            // A channel may be there that nobody waits for any more.
+            if words[..received.bytes] != ShareServer::CHANNEL {
+                return Some(text(&words[..received.bytes]));
+            }
+        }
     }
+}
+
+fn text(words: &[u8]) -> String {
+    String::from_utf8_lossy(words).replace(char::is_control, " ")
 }

@@ -7,7 +7,7 @@ use rustix::net::RecvFlags;
 
 use super::ShareLink;
 use super::packet::{ANSWER_BYTES_MAX, Call, HEAD_BYTES, Outcome, Reply};
-use super::socket::{Received, connected, receive, send};
+use super::socket::{Received, receive, write};
 
 /// A connection to a thread of the share.
 pub(in crate::virtio::fs) struct Channel {
@@ -34,8 +34,8 @@ pub(in crate::virtio::fs) struct Answer<'a> {
 impl Channel {
     /// Opens a channel. If that fails, the share is lost, and requests fail with EIO.
     pub(in crate::virtio::fs) fn open(link: &ShareLink) -> Channel {
-        let opened = connected().and_then(|(ours, theirs)| link.hand_over(&theirs).map(|()| ours));
-        let socket = opened.map_err(|error| link.lose(&format!("no channel to it: {error}"))).ok();
+        let socket =
+            link.open_channel().map_err(|error| link.lose(&format!("no channel to it: {error}"))).ok();
         Channel { link: link.clone(), socket, groups: 0, unsettled: false, answer: vec![0; ANSWER_BYTES_MAX] }
     }
 
@@ -138,7 +138,7 @@ impl Channel {
     fn send(&mut self, call: Call, message: &[u8]) -> io::Result<()> {
         let Some(socket) = &self.socket else { return Err(lost()) };
         let head = call.head();
-        match send(socket.as_fd(), &[IoSlice::new(&head), IoSlice::new(message)], None) {
+        match write(socket.as_fd(), &[IoSlice::new(&head), IoSlice::new(message)]) {
             Ok(()) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                 Err(self.lose("its process has ended"))

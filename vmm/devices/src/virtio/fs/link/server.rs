@@ -10,7 +10,7 @@ use rustix::net::RecvFlags;
 
 use super::packet::{ANSWER_BYTES_MAX, Call, GROUPS_MAX, HEAD_BYTES, Outcome, REQUEST_BYTES_MAX, Reply};
 use super::sheet::Sheet;
-use super::socket::{Received, receive, send};
+use super::socket::{Received, connected, receive, send};
 use crate::virtio::fs::Share;
 use crate::virtio::fs::credentials::set_groups;
 use crate::virtio::fs::locks::LockRequest;
@@ -42,6 +42,10 @@ impl ShareServer {
     /// The words of a share once it serves.
     pub(super) const READY: &'static str = "ready";
 
+    /// A packet with the VMM's end of a channel, in answer to a packet of one byte. It has no descriptor if
+    /// the share has no room for a channel.
+    pub(super) const CHANNEL: [u8; 1] = [0];
+
     /// The share's end, from its descriptor of [`ShareLink::pair`](super::ShareLink::pair).
     #[must_use]
     pub fn new(control: OwnedFd) -> ShareServer {
@@ -67,34 +71,50 @@ impl ShareServer {
         loop {
             let mut byte = [0];
             let mut parts = [IoSliceMut::new(&mut byte)];
-            let Some(received) = receive(self.control.as_fd(), &mut parts, true, RecvFlags::empty())? else {
+            if receive(self.control.as_fd(), &mut parts, false, RecvFlags::empty())?.is_none() {
                 return Ok(());
-            };
-            if let Some(channel) = received.file {
-                serve_apart(&served, channel);
+            }
+            match self.answer(open_channel(&served).as_ref()) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+                answered => answered?,
             }
         }
     }
+
+    /// Sends the VMM its end of a channel. A thread of the VMM waits for an answer in any case.
+    fn answer(&self, channel: Option<&OwnedFd>) -> io::Result<()> {
+        let send = |channel| send(self.control.as_fd(), &[IoSlice::new(&ShareServer::CHANNEL)], channel);
+        send(channel.map(AsFd::as_fd)).or_else(|_| send(None))
+    }
 }
 
-/// Serves a channel by a thread of its own. If this fails, the channel is closed, and the VMM sees it.
-fn serve_apart(served: &Arc<Served>, channel: OwnedFd) {
-    if served.channels.fetch_add(1, Ordering::Relaxed) >= CHANNELS_MAX {
+/// Makes a channel and serves it. Returns the VMM's end. `None` if there are too many, or the process has no
+/// descriptor or thread left.
+fn open_channel(served: &Arc<Served>) -> Option<OwnedFd> {
+    let has_room = served.channels.fetch_add(1, Ordering::Relaxed) < CHANNELS_MAX;
+    let open = || {
+        let (ours, theirs) = connected()?;
+        serve_apart(served, ours).map(|()| theirs)
+    };
+    let channel = if has_room { open().ok() } else { None };
+    if channel.is_none() {
         served.channels.fetch_sub(1, Ordering::Relaxed);
-        return;
     }
+    channel
+}
+
+/// Serves a channel by a thread of its own, which takes it off the count at its end.
+fn serve_apart(served: &Arc<Served>, channel: OwnedFd) -> io::Result<()> {
     let of_thread = served.clone();
     let named = std::thread::Builder::new().name(THREAD.to_owned());
-    let started = named.spawn(move || {
+    named.spawn(move || {
         let ready = separate_umask().map_err(io::Error::from).and_then(|()| Sheet::new());
         if let Ok(sheet) = ready {
             of_thread.serve(&channel, &sheet);
         }
         of_thread.channels.fetch_sub(1, Ordering::Relaxed);
-    });
-    if started.is_err() {
-        served.channels.fetch_sub(1, Ordering::Relaxed);
-    }
+    })?;
+    Ok(())
 }
 
 impl Served {

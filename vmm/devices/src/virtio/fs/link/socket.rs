@@ -20,7 +20,13 @@ pub(super) fn connected() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
-/// Sends the parts as one packet, and waits for room.
+/// Sends the parts as one packet, and waits for room: for the VMM, which can send no descriptor. The process
+/// must ignore SIGPIPE.
+pub(super) fn write(socket: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<()> {
+    whole(rustix::io::retry_on_intr(|| rustix::io::writev(socket, parts))?, parts)
+}
+
+/// Sends the parts as one packet, and waits for room: for the share, which lends files.
 pub(super) fn send(
     socket: BorrowedFd<'_>,
     parts: &[IoSlice<'_>],
@@ -32,10 +38,13 @@ pub(super) fn send(
     if let Some(files) = &files {
         ancillary.push(SendAncillaryMessage::ScmRights(files));
     }
-    let sent = rustix::io::retry_on_intr(|| sendmsg(socket, parts, &mut ancillary, SendFlags::NOSIGNAL))?;
+    whole(rustix::io::retry_on_intr(|| sendmsg(socket, parts, &mut ancillary, SendFlags::NOSIGNAL))?, parts)
+}
+
+/// Checks that all parts were sent. A packet socket takes all of one. Another kind may not, and only an
+/// attacker would have given it to us.
+fn whole(sent: usize, parts: &[IoSlice<'_>]) -> io::Result<()> {
     let whole = parts.iter().map(|part| part.len()).sum::<usize>();
-    // A packet socket takes all of one. Another kind may not, and only an attacker would have given it to
-    // us.
     if sent == whole { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 

@@ -10,7 +10,7 @@ use rustix::net::RecvFlags;
 use vm_memory::ByteValued as _;
 
 use super::packet::{ANSWER_BYTES_MAX, Call, HEAD_BYTES, Outcome, REQUEST_BYTES_MAX, Reply};
-use super::socket::{connected, receive, send};
+use super::socket::{connected, receive, send, write};
 use super::{Channel, ShareLink, ShareServer};
 use crate::virtio::fs::{Cache, Share};
 
@@ -39,7 +39,10 @@ fn served(root: &Path) -> ShareLink {
 fn answering(packet: Vec<u8>) -> ShareLink {
     let (link, theirs) = ShareLink::pair().unwrap();
     std::thread::spawn(move || {
-        let channel = read(&theirs, &mut [0; 8]).unwrap().1.unwrap();
+        read(&theirs, &mut [0; 8]).unwrap();
+        let (channel, of_vmm) = connected().unwrap();
+        send(theirs.as_fd(), &[IoSlice::new(&ShareServer::CHANNEL)], Some(of_vmm.as_fd())).unwrap();
+        drop(of_vmm);
         read(&channel, &mut vec![0; HEAD_BYTES + REQUEST_BYTES_MAX]).unwrap();
         send(channel.as_fd(), &[IoSlice::new(&packet)], None).unwrap();
     });
@@ -122,28 +125,22 @@ fn a_vmm_that_says_what_none_says_loses_that_channel_alone() {
     let too_long = [&Call::Notice.head()[..], &vec![0; REQUEST_BYTES_MAX + 1]].concat();
     let short_lock = [&Call::Lock { waits: true }.head()[..], &[0; 80]].concat();
     for packet in [vec![0], vec![7; HEAD_BYTES], groups, too_long, short_lock] {
-        let (ours, theirs) = connected().unwrap();
-        link.hand_over(&theirs).unwrap();
-        drop(theirs);
-        send(ours.as_fd(), &[IoSlice::new(&packet)], None).unwrap();
+        let ours = link.open_channel().unwrap();
+        write(ours.as_fd(), &[IoSlice::new(&packet)]).unwrap();
         assert!(read(&ours, &mut [0; 64]).is_none(), "{} bytes", packet.len());
         assert!(good.request(&getattr(), 200, false).unwrap().message.is_some());
     }
-    // Neither an invalid channel, nor one beyond the bound.
-    link.hand_over(&tempfile::tempfile().unwrap().into()).unwrap();
-    let many: Vec<_> = (0..64)
-        .map(|_| {
-            let (ours, theirs) = connected().unwrap();
-            link.hand_over(&theirs).unwrap();
-            ours
-        })
-        .collect();
+    // Not one beyond the bound.
+    let opened: Vec<_> = (0..64).map(|_| link.open_channel()).collect();
     let asked = Call::Request { room: 200, lend: false }.head();
-    let answered = many.iter().filter(|ours| {
-        send(ours.as_fd(), &[IoSlice::new(&asked), IoSlice::new(&getattr())], None).is_ok()
-            && read(ours, &mut [0; 1000]).is_some()
-    });
-    assert!((1..=32).contains(&answered.count()));
+    let many: Vec<_> = opened.iter().flatten().collect();
+    assert!((1..=32).contains(&many.len()));
+    for ours in many {
+        write(ours.as_fd(), &[IoSlice::new(&asked), IoSlice::new(&getattr())]).unwrap();
+        assert!(read(ours, &mut [0; 1000]).is_some());
+    }
+    let refused = opened.into_iter().find_map(Result::err).unwrap();
+    assert_eq!(refused.to_string(), "it has no room for one");
     assert!(good.request(&getattr(), 200, false).unwrap().message.is_some());
 }
 
@@ -195,11 +192,9 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let link = served(dir.path());
         for (kind, room, flag, body) in packets {
-            let (ours, theirs) = connected().unwrap();
-            link.hand_over(&theirs).unwrap();
-            drop(theirs);
+            let ours = link.open_channel().unwrap();
             let head = [kind, room, flag].map(u32::to_le_bytes).concat();
-            let sent = send(ours.as_fd(), &[IoSlice::new(&head), IoSlice::new(&body)], None);
+            let sent = write(ours.as_fd(), &[IoSlice::new(&head), IoSlice::new(&body)]);
             // A notice has no answer.
             if sent.is_ok() && kind != 2 {
                 read(&ours, &mut vec![0; HEAD_BYTES + ANSWER_BYTES_MAX]);
