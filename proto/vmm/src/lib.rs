@@ -28,6 +28,6 @@ pub use message::{
     RestoreConfig, SHARE_GROUPS_MAX, SHARE_GROUPS_VERSION, STATE_BYTES_MAX, STREAM_NUMBERS_VERSION,
     StopReason, StopReport, TEMPLATES_VERSION, VCPUS_VERSION, VmStats,
 };
-pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, recv, send};
+pub use packet::{FDS_MAX, PACKET_BYTES_MAX, Packet, PacketError, RawPacket, recv, recv_raw, send};
 pub use slot::{FilledSlot, Slot, VOLUME_SLOTS_VERSION};
 pub use volume_cache::{UnknownVolumeCache, VolumeCache};

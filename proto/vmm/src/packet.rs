@@ -29,6 +29,37 @@ pub struct Packet {
     pub fds: Vec<OwnedFd>,
 }
 
+/// A received packet before its message is decoded.
+#[derive(Debug)]
+pub struct RawPacket {
+    bytes: Vec<u8>,
+    fds: Vec<OwnedFd>,
+}
+
+impl RawPacket {
+    /// Length of the message in bytes, at most [`PACKET_BYTES_MAX`].
+    pub fn message_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Takes the descriptors of a packet that is not decoded. Their last close may wait for a server.
+    pub fn into_fds(self) -> Vec<OwnedFd> {
+        self.fds
+    }
+
+    /// Decodes the message.
+    ///
+    /// # Errors
+    /// It is not a message.
+    pub fn decode(self) -> Result<Packet, PacketError> {
+        let RawPacket { bytes, fds } = self;
+        match serde_json::from_slice(&bytes) {
+            Ok(message) => Ok(Packet { message, fds }),
+            Err(source) => Err(PacketError::Malformed { source, fds }),
+        }
+    }
+}
+
 /// Why a packet could not be sent or received.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
@@ -87,6 +118,11 @@ pub fn send(socket: impl AsFd, message: &Message, fds: &[BorrowedFd<'_>]) -> Res
 
 /// Receives one packet, or `None` when the peer has closed.
 pub fn recv(socket: impl AsFd) -> Result<Option<Packet>, PacketError> {
+    recv_raw(socket)?.map(RawPacket::decode).transpose()
+}
+
+/// As [`recv`], but leaves the message to be decoded: a long one takes much longer to decode than to send.
+pub fn recv_raw(socket: impl AsFd) -> Result<Option<RawPacket>, PacketError> {
     let mut bytes = vec![0u8; PACKET_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -107,10 +143,8 @@ pub fn recv(socket: impl AsFd) -> Result<Option<Packet>, PacketError> {
     if received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Err(PacketError::Truncated { fds });
     }
-    match serde_json::from_slice(&bytes[..received.bytes]) {
-        Ok(message) => Ok(Some(Packet { message, fds })),
-        Err(source) => Err(PacketError::Malformed { source, fds }),
-    }
+    bytes.truncate(received.bytes);
+    Ok(Some(RawPacket { bytes, fds }))
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
 use crate::VmError;
+use crate::allowance::Allowance;
 use crate::events::Events;
 use crate::text;
 
@@ -148,7 +149,7 @@ impl Connection {
     /// Receives until the VMM closes the connection. Returns the VM's stop report, if it came.
     pub(crate) async fn receive(&self, events: &Events) -> Option<Box<StopReport>> {
         let (mut report, mut descriptors) = (None, 0);
-        while let Some(Packet { message, fds }) = self.next().await {
+        while let Some((Packet { message, fds }, bytes)) = self.next(&events.allowance).await {
             if !fds.is_empty() {
                 descriptors += 1;
                 dispose(fds);
@@ -164,6 +165,7 @@ impl Connection {
                 Message::Response { id, result } => {
                     let waiting = self.pending().as_mut().and_then(|pending| pending.remove(&id));
                     if let Some(waiting) = waiting {
+                        events.allowance.give_back(bytes);
                         // The caller may have given up.
                         let _ = waiting.send(result);
                     }
@@ -194,11 +196,22 @@ impl Connection {
         report
     }
 
-    /// Returns the next packet, or `None` at the end or on an error. An error ends the connection too.
-    async fn next(&self) -> Option<Packet> {
+    /// Returns the next packet and the bytes of its message, or `None` at the end or on an error. An error
+    /// ends the connection too, and so does a packet beyond the allowance. It is not decoded.
+    async fn next(&self, allowance: &Allowance) -> Option<(Packet, usize)> {
         loop {
             let mut guard = self.0.socket.ready(Interest::READABLE).await.ok()?;
-            match proto_vmm::recv(self.0.socket.get_ref()) {
+            let received = proto_vmm::recv_raw(self.0.socket.get_ref()).and_then(|raw| {
+                let Some(raw) = raw else { return Ok(None) };
+                let bytes = raw.message_bytes();
+                if allowance.take(bytes) {
+                    return Ok(Some((raw.decode()?, bytes)));
+                }
+                tracing::warn!("a VMM sends without end; its control connection is given up");
+                dispose(raw.into_fds());
+                Ok(None)
+            });
+            match received {
                 Ok(packet) => return packet,
                 Err(error) if error.would_block() => guard.clear_ready(),
                 Err(mut error) => {
@@ -371,6 +384,24 @@ mod tests {
         drop(peer);
         task.await.unwrap();
         assert_eq!(*full_disks.borrow(), sent);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_vmm_that_sends_without_end_is_given_up() {
+        const MANY: u32 = 10_000;
+        for empty in [0, 100_000] {
+            let (connection, peer) = pair();
+            let sending = std::thread::spawn(move || {
+                let text = " ".repeat(empty);
+                (0..MANY).all(|count| {
+                    let event = format!(r#"{{"event":{{"full_disks":{text}{{"count":{count}}}}}}}"#);
+                    rustix::net::send(&peer, event.as_bytes(), rustix::net::SendFlags::NOSIGNAL).is_ok()
+                })
+            });
+            assert!(connection.receive(&Events::new()).await.is_none());
+            drop(connection);
+            assert!(!sending.join().unwrap(), "all {MANY} packets of {empty} bytes were received");
+        }
     }
 
     #[tokio::test]

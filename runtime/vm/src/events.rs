@@ -1,9 +1,10 @@
-//! Destinations of a VMM's events. They stay the same when the connection changes.
+//! Destinations of a VMM's events, and how many it may send. They stay the same when the connection changes.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
+use crate::allowance::Allowance;
 use crate::streams::Streams;
 
 /// The events' destinations.
@@ -15,6 +16,8 @@ pub(crate) struct Events {
     pub(crate) resized: Arc<watch::Sender<bool>>,
     /// Number of the VM's disks waiting for space on the node.
     pub(crate) full_disks: Arc<watch::Sender<u32>>,
+    /// What the VMM may still send without a request.
+    pub(crate) allowance: Arc<Allowance>,
 }
 
 impl Events {
@@ -23,6 +26,7 @@ impl Events {
             streams: Arc::default(),
             resized: Arc::new(watch::Sender::new(false)),
             full_disks: Arc::new(watch::Sender::new(0)),
+            allowance: Arc::new(Allowance::new()),
         }
     }
 }

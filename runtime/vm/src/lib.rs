@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod connection;
 mod descriptors;
 mod end;
