@@ -1,4 +1,4 @@
-//! Copies one output stream to a log file: read, split, write, acknowledge, with one write per chunk read.
+//! Copies one output stream to a log file: read, split, write, acknowledge, with one write for most chunks.
 //! Owns this order. `line.rs` makes the lines, and `file.rs` writes them.
 
 use std::{future::Future, io};
@@ -8,9 +8,17 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::file::LogFile;
 use crate::line::{LineEnd, LineSplitter, LogStream};
 
-/// Bytes read at once. It is large enough to make a write's cost negligible. It also bounds the memory of one
-/// stream: in a chunk of newlines only, each byte becomes a line of some 45 bytes.
+/// Bytes read at once. It is large enough to make a write's cost negligible.
 const CHUNK_BYTES: usize = 64 << 10;
+
+/// Bytes split at once. An empty line takes some 41 bytes in the log, so a piece of newlines only becomes
+/// 42 KiB.
+const PIECE_BYTES: usize = 1 << 10;
+
+/// Bytes of lines that are written without waiting for the rest of the chunk. A chunk of lines of 40 bytes or
+/// more needs one write. The buffer stays with the stream until its end, so a chunk of empty lines must not
+/// make it large.
+const LINES_BYTES: usize = 128 << 10;
 
 /// Copies `reader` to `log` until its end. Returns the number of bytes read.
 ///
@@ -43,9 +51,15 @@ where
         let length = reader.read(&mut chunk).await?;
         total += length as u64;
         let now = format!("{:.9}", jiff::Timestamp::now());
-        if length > 0 {
-            splitter.push(&chunk[..length], &now, &mut lines);
-        } else {
+        for piece in chunk[..length].chunks(PIECE_BYTES) {
+            splitter.push(piece, &now, &mut lines);
+            if lines.len() >= LINES_BYTES {
+                lines = log.append(lines).await;
+                acknowledge(splitter.emitted()).await;
+                acknowledged = splitter.emitted();
+            }
+        }
+        if length == 0 {
             splitter.finish(&now, &mut lines);
         }
         lines = log.append(lines).await;

@@ -199,6 +199,21 @@ async fn without_a_path_everything_is_taken_and_nothing_kept() {
 }
 
 #[tokio::test]
+async fn a_chunk_of_empty_lines_is_written_in_parts() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("0.log");
+    let log = LogFile::open(&path, &pool()).await.unwrap();
+    let acknowledged = copy_all(&vec![b'\n'; 64 << 10], LogStream::Stdout, &log).await;
+    assert_eq!(acknowledged.last(), Some(&(64 << 10)));
+    let parts = std::iter::once(&0).chain(&acknowledged).zip(&acknowledged).map(|(before, to)| to - before);
+    let line_bytes = fs::metadata(&path).unwrap().len() / (64 << 10);
+    for part in parts {
+        assert!(part > 0 && part * line_bytes <= 192 << 10, "one write of {part} lines");
+    }
+    assert_eq!(lines(&path).len(), 64 << 10);
+}
+
+#[tokio::test]
 async fn a_hundred_megabytes_pass_with_one_write_for_many_lines() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("0.log");
