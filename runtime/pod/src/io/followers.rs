@@ -1,15 +1,15 @@
 //! A container's live output, for attached clients. The log comes first: a slow client is dropped with an
 //! explaining error, and delays neither the log nor the others.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use runtime_logs::LogStream;
 use tokio::io::{AsyncRead, ReadBuf};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{PodError, PodErrorKind};
 
@@ -42,13 +42,19 @@ impl OutputFollowers {
     }
 }
 
-/// One output and its followers; `None` after its end.
+/// One output and its followers.
 #[derive(Debug)]
-pub(crate) struct StreamFollowers(Mutex<Option<Following>>);
+pub(crate) struct StreamFollowers {
+    /// `None` after the output's end.
+    following: Mutex<Option<Following>>,
+    /// A client keeps its place until it leaves, even if it was too slow.
+    places: Arc<Semaphore>,
+}
 
 impl Default for StreamFollowers {
     fn default() -> Self {
-        StreamFollowers(Mutex::new(Some(Following::default())))
+        let following = Mutex::new(Some(Following::default()));
+        StreamFollowers { following, places: Arc::new(Semaphore::new(CLIENTS_MAX)) }
     }
 }
 
@@ -59,71 +65,108 @@ struct Following {
     beginning: Option<Vec<u8>>,
 }
 
-/// Bytes on their way to one client.
+/// Pieces on their way to one client.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    changed: Notify,
+}
+
 #[derive(Debug, Default)]
 struct Waiting {
-    bytes: AtomicUsize,
-    /// The client was too slow.
-    dropped: AtomicBool,
+    pieces: VecDeque<Bytes>,
+    /// The cost of all pieces.
+    bytes: usize,
+    end: Option<End>,
 }
 
-#[derive(Debug)]
-struct Client {
-    /// Pieces for the client, limited by the number of waiting bytes.
-    pieces: mpsc::UnboundedSender<Bytes>,
-    waiting: Arc<Waiting>,
+/// Why no more pieces come.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Output,
+    TooSlow,
 }
+
+impl Queue {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The output's side of a client's queue.
+#[derive(Debug)]
+struct Client(Weak<Queue>);
 
 impl Client {
-    /// Sends a piece; false if the client has gone, or was too slow.
+    /// Sends a piece; false if the client has gone, or was too slow. The pieces of a client that was too slow
+    /// are dropped at once, because such a client may never leave.
     fn send(&self, piece: &Bytes) -> bool {
-        let cost = piece.len() + PIECE_BYTES;
-        if self.waiting.bytes.load(Ordering::Acquire) + cost > WAITING_BYTES {
-            self.waiting.dropped.store(true, Ordering::Release);
-            return false;
+        let Some(queue) = self.0.upgrade() else { return false };
+        let mut waiting = queue.waiting();
+        let bytes = waiting.bytes + piece.len() + PIECE_BYTES;
+        let fits = bytes <= WAITING_BYTES;
+        if fits {
+            waiting.pieces.push_back(piece.clone());
+            waiting.bytes = bytes;
+        } else {
+            *waiting = Waiting { end: Some(End::TooSlow), ..Waiting::default() };
         }
-        self.waiting.bytes.fetch_add(cost, Ordering::AcqRel);
-        self.pieces.send(piece.clone()).is_ok()
+        queue.changed.notify_one();
+        fits
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if let Some(queue) = self.0.upgrade() {
+            queue.waiting().end.get_or_insert(End::Output);
+            queue.changed.notify_one();
+        }
     }
 }
 
 /// The client's side of a followed stream.
 #[derive(Debug)]
 pub(crate) struct Follower {
-    pieces: mpsc::UnboundedReceiver<Bytes>,
-    waiting: Arc<Waiting>,
+    queue: Arc<Queue>,
+    /// `None` after the output's end.
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl StreamFollowers {
     /// Follows the output from now on. After the output's end there is nothing.
+    ///
+    /// # Errors
+    /// If too many clients are attached.
     pub(crate) fn follow(&self) -> Result<Follower, PodError> {
-        let (sender, pieces) = mpsc::unbounded_channel();
-        let waiting = Arc::new(Waiting::default());
-        if let Some(following) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            let clients = &mut following.clients;
-            clients.retain(|client| !client.pieces.is_closed());
-            if clients.len() >= CLIENTS_MAX {
-                let text = format!("{CLIENTS_MAX} clients are attached already");
-                return Err(PodError::new(PodErrorKind::FailedPrecondition, text));
-            }
-            let client = Client { pieces: sender, waiting: waiting.clone() };
-            if let Some(beginning) = following.beginning.take().filter(|bytes| !bytes.is_empty()) {
-                client.send(&beginning.into());
-            }
-            clients.push(client);
+        let queue = Arc::new(Queue::default());
+        let client = Client(Arc::downgrade(&queue));
+        let Some(following) = &mut *self.following() else { return Ok(Follower { queue, _place: None }) };
+        let place = self.places.clone().try_acquire_owned().map_err(|_| {
+            let text = format!("{CLIENTS_MAX} clients are attached already");
+            PodError::new(PodErrorKind::FailedPrecondition, text)
+        })?;
+        if let Some(beginning) = following.beginning.take().filter(|bytes| !bytes.is_empty()) {
+            client.send(&beginning.into());
         }
-        Ok(Follower { pieces, waiting })
+        following.clients.retain(|client| client.0.strong_count() > 0);
+        following.clients.push(client);
+        Ok(Follower { queue, _place: Some(place) })
+    }
+
+    fn following(&self) -> MutexGuard<'_, Option<Following>> {
+        self.following.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps the beginning for the first client; to be called before the first byte.
     pub(crate) fn keep_beginning(&self) {
-        if let Some(following) = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(following) = &mut *self.following() {
             following.beginning = Some(Vec::new());
         }
     }
 
     fn publish(&self, bytes: &[u8]) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.following();
         let Some(following) = state.as_mut() else { return };
         if let Some(beginning) = &mut following.beginning {
             beginning.extend_from_slice(bytes);
@@ -137,25 +180,37 @@ impl StreamFollowers {
 
     /// Ends the stream of all clients.
     pub(crate) fn end(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.following() = None;
     }
 }
 
 impl Follower {
     /// Waits for the next piece; `None` at the end.
+    ///
+    /// # Errors
+    /// If the client was too slow. The pieces that waited for it are gone.
     pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, PodError> {
-        let piece = self.pieces.recv().await;
-        match &piece {
-            Some(piece) => {
-                self.waiting.bytes.fetch_sub(piece.len() + PIECE_BYTES, Ordering::AcqRel);
+        loop {
+            if let Some(next) = self.ready() {
+                return next;
             }
-            None if self.waiting.dropped.load(Ordering::Acquire) => {
-                let text = "the client did not keep up with the container's output and was dropped";
-                return Err(PodError::new(PodErrorKind::Unavailable, text));
-            }
-            None => {}
+            self.queue.changed.notified().await;
         }
-        Ok(piece)
+    }
+
+    fn ready(&self) -> Option<Result<Option<Bytes>, PodError>> {
+        let mut waiting = self.queue.waiting();
+        if let Some(piece) = waiting.pieces.pop_front() {
+            waiting.bytes -= piece.len() + PIECE_BYTES;
+            return Some(Ok(Some(piece)));
+        }
+        match waiting.end? {
+            End::Output => Some(Ok(None)),
+            End::TooSlow => {
+                let text = "the client did not keep up with the container's output and was dropped";
+                Some(Err(PodError::new(PodErrorKind::Unavailable, text)))
+            }
+        }
     }
 }
 
@@ -236,9 +291,8 @@ mod tests {
         }
         stream.end();
         assert_eq!(quick.next().await.unwrap(), None);
-        for _ in 0..fits {
-            slow.next().await.unwrap().unwrap();
-        }
+        // What waited for the slow client is gone, too.
+        assert!(slow.queue.waiting().pieces.is_empty());
         assert_eq!(slow.next().await.unwrap_err().kind(), PodErrorKind::Unavailable);
     }
 
@@ -272,5 +326,31 @@ mod tests {
         assert!(stream.follow().is_err());
         followers.pop();
         stream.follow().unwrap();
+    }
+
+    #[test]
+    fn those_who_were_too_slow_count_until_they_go() {
+        let stream = StreamFollowers::default();
+        let mut slow: Vec<_> = (0..CLIENTS_MAX).map(|_| stream.follow().unwrap()).collect();
+        stream.publish(&vec![b'x'; WAITING_BYTES]);
+        assert!(slow.iter().all(|follower| matches!(follower.ready(), Some(Err(_)))));
+        assert!(stream.follow().is_err());
+        slow.pop();
+        stream.follow().unwrap();
+    }
+
+    #[tokio::test]
+    async fn one_who_waits_is_woken_by_a_piece_and_by_the_end() {
+        let stream = Arc::new(StreamFollowers::default());
+        let mut follower = stream.follow().unwrap();
+        let waiting = tokio::spawn(async move {
+            let piece = follower.next().await.unwrap();
+            (piece, follower.next().await.unwrap())
+        });
+        tokio::task::yield_now().await;
+        stream.publish(b"late");
+        tokio::task::yield_now().await;
+        stream.end();
+        assert_eq!(waiting.await.unwrap(), (Some("late".into()), None));
     }
 }
