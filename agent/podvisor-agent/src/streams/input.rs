@@ -66,12 +66,10 @@ impl Input {
         Ok(Arc::new(Input { target: Mutex::new(Some(target)), terminal, writers, ended }))
     }
 
-    /// Returns a place for one more connection, or the reason of its refusal. After the process's end a
-    /// connection still opens, and ends at once: a command may be over before its client has come.
+    /// Returns a place for one more connection, or the reason of its refusal. After the end of the input a
+    /// connection still opens, and its bytes are lost: its client may want the output, too. After the
+    /// process's end it ends at once: a command may be over before its client has come.
     pub(crate) fn writer(self: &Arc<Self>) -> Result<Writer, String> {
-        if self.closed() && !*self.ended.borrow() {
-            return Err("standard input has been closed".into());
-        }
         let place = Arc::clone(&self.writers).try_acquire_owned();
         let place = place.map_err(|_| format!("{WRITERS_MAX} clients write to standard input already"))?;
         Ok(Writer { input: Arc::clone(self), _place: place })
@@ -83,6 +81,7 @@ impl Input {
     }
 
     /// Returns true if the end of file has been passed on.
+    #[cfg(test)]
     fn closed(&self) -> bool {
         self.target.try_lock().is_ok_and(|target| target.is_none())
     }
@@ -236,6 +235,24 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_client_that_comes_after_the_end_is_served_and_its_input_is_lost() {
+        let (mut process, target) = std::io::pipe().unwrap();
+        let (_alive, ended) = watch::channel(false);
+        let input = Input::new(target.into(), false, ended).unwrap();
+        input.end().await;
+        let (mut host, connection) = duplex(64);
+        let late = input.writer().unwrap();
+        let serving = tokio::spawn(async move { late.serve(connection).await });
+        host.write_all(&typed(&"x".repeat(1000))).await.unwrap();
+        host.write_all(&Record::End.encode()).await.unwrap();
+        drop(host);
+        serving.await.unwrap().unwrap();
+        let mut text = String::new();
+        process.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "");
+    }
+
+    #[tokio::test]
     async fn writers_are_bounded_and_make_room_when_they_leave() {
         let (_process, target) = std::io::pipe().unwrap();
         let (alive, ended) = watch::channel(false);
@@ -245,7 +262,6 @@ mod tests {
         writers.pop();
         input.writer().unwrap();
         input.release().await;
-        assert!(input.writer().unwrap_err().contains("closed"));
         alive.send(true).unwrap();
         let (_host, connection) = duplex(64);
         input.writer().unwrap().serve(connection).await.unwrap();
