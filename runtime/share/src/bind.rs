@@ -7,6 +7,8 @@ use std::path::PathBuf;
 pub struct Bind {
     /// A directory or a regular file. Links are followed as on the host.
     pub source: PathBuf,
+    /// Refuse a missing source. Otherwise it is created as a directory.
+    pub must_exist: bool,
     /// The guest's write access.
     pub access: Access,
     /// Whether later mounts of the host are visible in the guest.

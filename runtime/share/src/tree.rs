@@ -31,13 +31,13 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// Clones the source and sets the clone's attributes. `owners` is the user namespace for mapping owners.
-    /// A missing source is created as a directory.
+    /// A missing source is created as a directory, unless it must exist.
     pub(crate) fn clone_of(bind: &Bind, owners: Option<BorrowedFd<'_>>) -> Result<Tree, ShareError> {
         let path = &bind.source;
         let failed = |action| move |source: io::Error| ShareError::Io { action, path: path.clone(), source };
         let source = match open(path) {
             // As in other runtimes: a hostPath without a type may name a missing path.
-            Err(Errno::NOENT) => {
+            Err(Errno::NOENT) if !bind.must_exist => {
                 std::fs::create_dir_all(path).map_err(failed("make the directory of host path"))?;
                 open(path)
             }

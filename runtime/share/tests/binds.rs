@@ -83,7 +83,7 @@ impl Host {
     }
 
     fn bind(&self, name: &str, access: Access, propagation: Propagation) -> Bind {
-        Bind { source: self.path(name), access, propagation, owners: None }
+        Bind { source: self.path(name), must_exist: false, access, propagation, owners: None }
     }
 
     fn bind_all(&self, binds: &[Bind]) -> Result<(), ShareError> {
@@ -274,6 +274,20 @@ fn a_source_that_is_not_there_becomes_a_directory() {
     host.bind_all(&[host.bind("made/below", ReadWrite, Private)]).unwrap();
     fs::write(host.seen("c1/0/file"), "x").unwrap();
     assert_eq!(fs::read(host.path("made/below/file")).unwrap(), b"x");
+    host.unbind_all(1);
+}
+
+#[test]
+fn a_source_that_must_exist_is_refused_if_it_is_not_there() {
+    let Some(host) = Host::new() else { return };
+    let bind = |name| Bind { must_exist: true, ..host.bind(name, ReadWrite, Private) };
+    for name in ["missing", "missing/below", "volume/missing"] {
+        let error = host.bind_all(&[bind("volume"), bind(name)]).unwrap_err();
+        assert!(matches!(&error, ShareError::Missing { path } if *path == host.path(name)), "{error}");
+        assert!(error.is_refusal() && !host.path(name).exists(), "{error}");
+    }
+    assert!(!host.path("missing").exists());
+    host.bind_all(&[bind("volume/file")]).unwrap();
     host.unbind_all(1);
 }
 

@@ -93,6 +93,8 @@ impl ContainerSpec {
 pub struct Mount {
     /// On the host; empty for an image volume.
     pub host_path: String,
+    /// The host's path is never made: a missing one is refused.
+    pub must_exist: bool,
     /// In the container.
     pub container_path: String,
     /// Read-only, except for mounts of the host below it.

@@ -35,6 +35,7 @@ pub(super) fn mount_in(mount: v1::Mount) -> Result<Mount, Failure> {
         noexec: has("noexec"),
         options: mount.mount_options,
         host_path: mount.host_path,
+        must_exist: false,
         container_path: mount.container_path,
         readonly: mount.readonly,
         recursive_read_only: mount.recursive_read_only,

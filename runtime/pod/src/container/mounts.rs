@@ -42,6 +42,7 @@ pub(crate) fn volume_error_first(error: PodError) -> PodError {
 fn bind(mount: &Mount) -> Bind {
     Bind {
         source: PathBuf::from(&mount.host_path),
+        must_exist: mount.must_exist,
         access: match (mount.readonly, mount.recursive_read_only) {
             (_, true) => Access::ReadOnlyRecursive,
             (true, false) => Access::ReadOnly,

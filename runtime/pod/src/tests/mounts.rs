@@ -63,7 +63,7 @@ async fn host_paths_are_bound_as_asked_before_the_guest_mounts_them_and_go_with_
     let id = world.pods.create_container(&pod_id, spec).await.unwrap();
     let bound = world.script.state().binds[share_name(&id)].clone();
     let bind = |number, source: &str, access, propagation| {
-        (number, Bind { source: source.into(), access, propagation, owners: None })
+        (number, Bind { source: source.into(), must_exist: false, access, propagation, owners: None })
     };
     let wanted = [
         bind(0, "/a", Access::ReadWrite, Propagation::Private),

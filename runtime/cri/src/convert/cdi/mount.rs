@@ -70,7 +70,9 @@ fn bind(mount: runtime_cdi::Mount, spec: &ContainerSpec) -> Result<Mount, String
     if !mount.host_path.starts_with('/') {
         return Err(format!("hostPath {:?} for {target} is no absolute path", mount.host_path));
     }
-    let mut bind = Mount { propagation: MountPropagation::Private, ..Mount::default() };
+    // Other runtimes make missing paths for the pod's own mounts only. A file or a plugin may be out of date,
+    // and a directory in the place of a library would be in the way of the node's packages.
+    let mut bind = Mount { must_exist: true, propagation: MountPropagation::Private, ..Mount::default() };
     for option in &mount.options {
         match option.as_str() {
             // A volume in a VM is always nodev, and has no access time options.
@@ -134,7 +136,8 @@ mod tests {
 
     #[test]
     fn a_path_of_the_node_is_writable_unless_the_file_says_otherwise() {
-        let plain = Mount { host_path: "/h".into(), container_path: "/c".into(), ..Mount::default() };
+        let (host_path, container_path) = ("/h".into(), "/c".into());
+        let plain = Mount { host_path, must_exist: true, container_path, ..Mount::default() };
         for options in ["", r#""bind""#, r#""rbind","rprivate","nodev""#, r#""ro","rw""#] {
             assert_eq!(bound(options), plain, "{options}");
         }
