@@ -14,7 +14,7 @@ use rustix::mount::{
 };
 
 use super::options::Options;
-use super::place::{self, Kind};
+use super::place::{self, Kind, Place};
 use crate::launch::Failure;
 use crate::syscall;
 
@@ -37,6 +37,9 @@ const COVERABLE: [&str; 11] = [
     "/proc/uptime",
 ];
 
+/// The bits of a file's mode without its kind (inode(7)).
+const MODE_BITS: u32 = 0o7777;
+
 /// Makes the mounts in their order.
 pub(super) fn make_all(root: &OwnedFd, mounts: &[Mount]) -> Result<(), Failure> {
     mounts.iter().try_for_each(|mount| {
@@ -49,8 +52,8 @@ fn make(root: &OwnedFd, mount: &Mount) -> io::Result<()> {
     let options = Options::parse(mount.options().as_deref().unwrap_or_default());
     let destination = mount.destination();
     let is_bind = has_source(mount, &options);
-    let (made, kind) =
-        if is_bind { bound(mount, &options)? } else { (of_file_system(mount, &options)?, Kind::Directory) };
+    let bound = is_bind.then(|| bound(mount, &options)).transpose()?;
+    let kind = bound.as_ref().map_or(Kind::Directory, |(_, kind)| *kind);
     let is_of_kernel = OF_KERNEL.iter().any(|path| destination == Path::new(path));
     if is_of_kernel && !place::is_ordinary(root, destination)? {
         return Err(io::Error::other("the image has a link or a file there, and no directory"));
@@ -60,6 +63,10 @@ fn make(root: &OwnedFd, mount: &Mount) -> io::Result<()> {
     check_place(destination, !is_bind)?;
     let place = place::make(root, destination, kind)?;
     check_place(&place.path, !is_bind)?;
+    let made = match bound {
+        Some((made, _)) => made,
+        None => of_file_system(mount, options, &place)?,
+    };
     put(&made, &place.fd)
 }
 
@@ -132,13 +139,19 @@ fn clone_flags(recursive: bool) -> OpenTreeFlags {
     OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | below
 }
 
-/// A new file system.
-fn of_file_system(mount: &Mount, options: &Options) -> io::Result<OwnedFd> {
+/// A new file system for this place.
+fn of_file_system(mount: &Mount, mut options: Options, place: &Place) -> io::Result<OwnedFd> {
     let kind = match mount.typ().as_deref() {
         Some("cgroup") => "cgroup2",
         Some(kind) => kind,
         None => return Err(io::ErrorKind::InvalidInput.into()),
     };
+    if kind == "tmpfs" && !place.made {
+        // As in runc: a directory of the image keeps its mode. A mode among the options comes later, so it
+        // counts.
+        let mode = fstat(&place.fd)?.st_mode & MODE_BITS;
+        options.of_file_system.insert(0, format!("mode={mode:04o}"));
+    }
     let source = mount.source().as_deref().and_then(Path::to_str).unwrap_or(kind);
     new(kind, source, &options.of_file_system, options.own.set)
 }
@@ -157,4 +170,46 @@ pub(super) fn new(kind: &str, source: &str, options: &[String], attributes: u64)
     fsconfig_create(&context)?;
     let attributes = u32::try_from(attributes).map(MountAttrFlags::from_bits_retain);
     Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes.map_err(io::Error::other)?)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    use nix::sched::{CloneFlags, unshare};
+    use rustix::fs::{Mode, OFlags, openat};
+    use rustix::mount::{MountPropagationFlags, mount_change};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_tmpfs_has_the_mode_of_its_directory_unless_its_options_say_otherwise() {
+        if unshare(CloneFlags::CLONE_NEWNS).is_err() {
+            eprintln!("skipped: needs the privilege to mount");
+            return;
+        }
+        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let root = openat(CWD, dir.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        for (name, had, options, has) in [
+            ("closed", Some(0o700), &["size=1m", "nosuid"][..], 0o700),
+            ("shared", Some(0o3770), &[], 0o3770),
+            ("asked", Some(0o700), &["mode=0750"], 0o750),
+            ("missing", None, &[], 0o1777),
+        ] {
+            let path = dir.path().join(name);
+            if let Some(mode) = had {
+                fs::create_dir(&path).unwrap();
+                fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            }
+            let mount = json!({
+                "destination": format!("/{name}"), "type": "tmpfs", "source": "tmpfs", "options": options
+            });
+            make(&root, &serde_json::from_value(mount).unwrap()).unwrap();
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & MODE_BITS;
+            assert_eq!(mode, has, "{name}: {mode:o}");
+        }
+    }
 }

@@ -35,6 +35,8 @@ pub(super) struct Place {
     pub(super) fd: OwnedFd,
     /// Its path from the root, without links.
     pub(super) path: PathBuf,
+    /// Whether it was missing before.
+    pub(super) made: bool,
 }
 
 /// A walk from the root: names already passed, and names ahead.
@@ -43,14 +45,17 @@ struct Walk<'a> {
     passed: Vec<OsString>,
     ahead: VecDeque<OsString>,
     links: usize,
+    /// Whether the last passed name was created.
+    made: bool,
 }
 
 /// Finds or creates the place of `path` in `root`, with all directories above.
 pub(super) fn make(root: &OwnedFd, path: &Path, kind: Kind) -> io::Result<Place> {
-    let mut walk = Walk { root, passed: Vec::new(), ahead: names(path), links: 0 };
+    let mut walk = Walk { root, passed: Vec::new(), ahead: names(path), links: 0, made: false };
     while let Some(name) = walk.ahead.pop_front() {
         if name == ".." {
             walk.passed.pop();
+            walk.made = false;
             continue;
         }
         walk.step(&name, kind)?;
@@ -60,7 +65,10 @@ pub(super) fn make(root: &OwnedFd, path: &Path, kind: Kind) -> io::Result<Place>
     match (kind, is_directory) {
         (Kind::Directory, false) => Err(io::ErrorKind::NotADirectory.into()),
         (Kind::File, true) => Err(io::ErrorKind::IsADirectory.into()),
-        _ => Ok(Place { fd, path: Path::new("/").join(walk.passed.iter().collect::<PathBuf>()) }),
+        _ => {
+            let path = Path::new("/").join(walk.passed.iter().collect::<PathBuf>());
+            Ok(Place { fd, path, made: walk.made })
+        }
     }
 }
 
@@ -94,6 +102,7 @@ impl Walk<'_> {
                 let is_last = self.ahead.is_empty();
                 self.make_one(&parent, name, if is_last { kind } else { Kind::Directory })?;
                 self.passed.push(name.to_owned());
+                self.made = true;
                 return Ok(());
             }
             found => FileType::from_raw_mode(found?.st_mode),
@@ -103,6 +112,7 @@ impl Walk<'_> {
                 return Err(io::ErrorKind::NotADirectory.into());
             }
             self.passed.push(name.to_owned());
+            self.made = false;
             return Ok(());
         }
         self.links += 1;
@@ -199,6 +209,17 @@ mod tests {
         root.make("/a/d/file", Kind::File).unwrap();
         assert!(root.at("a/d/file").is_file());
         assert_eq!(root.make("/a/./x/../b//c/", Kind::Directory).unwrap(), Path::new("/a/b/c"));
+    }
+
+    #[test]
+    fn a_place_knows_whether_it_was_missing() {
+        let root = Root::new();
+        fs::create_dir_all(root.at("old/below")).unwrap();
+        root.link("to-old", "/old");
+        root.link("to-nothing", "new/target");
+        let made = |path| make(&root.fd, Path::new(path), Kind::Directory).unwrap().made;
+        assert!(!made("/old") && !made("/old/below") && !made("/to-old/below") && !made("/new/../old"));
+        assert!(made("/old/new") && made("/to-nothing") && !made("/to-nothing") && made("/a/b"));
     }
 
     #[test]
