@@ -4,9 +4,9 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
-use proto_nri::NRI_VERSION;
 use proto_nri::nri::{ConfigureRequest, ContainerUpdate, RegisterPluginRequest, SynchronizeRequest};
 use proto_nri::nri_ttrpc::PluginClient;
+use proto_nri::{MESSAGE_BYTES_MAX, NRI_VERSION};
 use protobuf::Message;
 use tokio::net::UnixStream;
 use tokio::process::Child;
@@ -24,9 +24,12 @@ use crate::name::PluginName;
 use crate::runtime::{Known, Runtime};
 use crate::serve::{Service, UPDATES_MAX};
 
-/// Most bytes of pods and containers in one message to a plugin. A message may hold more
-/// (`proto_nri::MESSAGE_BYTES_MAX`).
-const PIECE_BYTES_MAX: u64 = 2 << 20;
+/// Most bytes of pods and containers in one message to a plugin. The rest of the message is for the call's
+/// names. An old plugin takes only one message, so as much as possible goes into the first.
+const PIECE_BYTES_MAX: u64 = (MESSAGE_BYTES_MAX - (64 << 10)) as u64;
+
+/// Most bytes of the tag and the length of a pod or a container in a message.
+const FIELD_BYTES: u64 = 6;
 
 /// A started plugin with its configuration.
 #[derive(Debug)]
@@ -191,6 +194,7 @@ fn pieces(known: Known) -> Vec<SynchronizeRequest> {
     let mut all = vec![SynchronizeRequest::new()];
     let mut bytes = 0;
     let mut place = |size: u64, all: &mut Vec<SynchronizeRequest>| {
+        let size = size + FIELD_BYTES;
         if bytes > 0 && bytes + size > PIECE_BYTES_MAX {
             all.push(SynchronizeRequest::new());
             bytes = 0;
@@ -227,7 +231,7 @@ mod tests {
         let container = |bytes: usize| Container { id: "y".repeat(bytes), ..Default::default() };
         let empty = pieces(Known::default());
         assert_eq!((empty.len(), empty[0].more), (1, false));
-        let half = 1 << 20;
+        let half = 2 << 20;
         let known = Known {
             pods: vec![pod(half), pod(half), pod(half)],
             containers: vec![container(10), container(half)],
@@ -236,5 +240,17 @@ mod tests {
         let counts: Vec<_> =
             sent.iter().map(|one| (one.pods.len(), one.containers.len(), one.more)).collect();
         assert_eq!(counts, [(1, 0, true), (1, 0, true), (1, 1, true), (0, 1, false)]);
+        assert!(sent.iter().all(|one| one.compute_size() < MESSAGE_BYTES_MAX as u64));
+    }
+
+    #[test]
+    fn what_fits_into_one_message_is_not_cut_for_old_plugins() {
+        let container =
+            |number: usize| Container { id: number.to_string().repeat(100), ..Default::default() };
+        let containers: Vec<_> = (1_000_000..1_005_000).map(container).collect();
+        let known = Known { containers, ..Default::default() };
+        let sent = pieces(known);
+        assert_eq!((sent.len(), sent[0].more), (1, false));
+        assert!((3 << 20..MESSAGE_BYTES_MAX as u64).contains(&sent[0].compute_size()));
     }
 }
