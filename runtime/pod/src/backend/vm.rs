@@ -96,6 +96,8 @@ pub(crate) struct RestoreRequest {
 #[async_trait]
 pub(crate) trait Vm: Debug + Send + Sync {
     fn pid(&self) -> u32;
+    /// Bytes that the VMM's process has written to file systems and disks so far; 0 if unknown.
+    fn written_bytes(&self) -> u64;
     /// The start time of the VMM's process, in clock ticks since the host's boot.
     fn start_time(&self) -> u64;
     /// The VMM's release of Podvisor, as it reports it.
@@ -218,6 +220,10 @@ struct SpawnedVm(runtime_vm::Vm);
 impl Vm for SpawnedVm {
     fn pid(&self) -> u32 {
         self.0.pid()
+    }
+
+    fn written_bytes(&self) -> u64 {
+        vmm_process::written_bytes(self.0.pid())
     }
 
     fn start_time(&self) -> u64 {

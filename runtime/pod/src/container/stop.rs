@@ -25,6 +25,13 @@ use crate::view::ContainerState;
 /// How long a killed container may take to end and to flush its output.
 const KILLED_WITHIN: Duration = Duration::from_secs(30);
 
+/// How long in all, while its VM writes to the node's disks. The last close of a block device writes all that
+/// the guest has kept of it, and this data would be lost with the VM.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(600);
+
+/// Least bytes written in [`KILLED_WITHIN`] to wait that long once more.
+const WRITTEN_BYTES: u64 = 1 << 20;
+
 /// A request without an answer for so long is in the guest. One that fails earlier was not delivered.
 const HEARD_AFTER: Duration = Duration::from_secs(5);
 
@@ -64,9 +71,19 @@ pub(crate) async fn stop(
         }
     }
     let killing = kill::kill(&live, &view.id);
-    // One limit for both: a hanging agent is no reason to wait twice.
-    let waiting = wait(&mut ended, KILLED_WITHIN, &view.id);
-    let both = async { tokio::join!(tokio::time::timeout(KILLED_WITHIN, killing), waiting) };
+    let begun = Instant::now();
+    let both = async {
+        let written = live.vm.written_bytes();
+        // One limit for both: a hanging agent is no reason to wait twice.
+        let waiting = wait(&mut ended, KILLED_WITHIN, &view.id);
+        let (killed, gone) = tokio::join!(tokio::time::timeout(KILLED_WITHIN, killing), waiting);
+        match gone {
+            Err(_) if matches!(killed, Ok(Ok(()))) => {
+                (killed, wait_while_written(&live, &mut ended, &view.id, written).await)
+            }
+            gone => (killed, gone),
+        }
+    };
     let ids = [view.id.clone()];
     let until_gone = async {
         tokio::select! {
@@ -83,7 +100,7 @@ pub(crate) async fn stop(
         // Its processes are gone. A log that hangs is no reason to end the VM.
         return wait(&mut ended, PUBLISHED_WITHIN, &view.id).await;
     }
-    let seconds = KILLED_WITHIN.as_secs();
+    let seconds = begun.elapsed().as_secs();
     let why = match killed {
         Ok(Ok(())) => format!("container {} did not end within {seconds} s after SIGKILL", view.id),
         Ok(Err(error)) => format!("container {} could not be killed: {}", view.id, error.chain()),
@@ -91,6 +108,34 @@ pub(crate) async fn stop(
     };
     live.give_up(why).await?;
     wait(&mut ended, ENDED_WITHIN, &view.id).await
+}
+
+/// Waits for the end of a killed container as long as its VM writes to the node's disks. `written` is what it had
+/// written at the kill.
+async fn wait_while_written(
+    live: &Live,
+    ended: &mut watch::Receiver<bool>,
+    id: &str,
+    mut written: u64,
+) -> Result<(), PodError> {
+    let until = Instant::now() + WRITTEN_WITHIN;
+    loop {
+        let now = live.vm.written_bytes();
+        let bytes = now.saturating_sub(written);
+        if bytes < WRITTEN_BYTES || Instant::now() >= until {
+            return wait(ended, Duration::ZERO, id).await;
+        }
+        tracing::info!(
+            container = id,
+            bytes,
+            "a killed container has not ended; its VM writes to the node's disks"
+        );
+        written = now;
+        let gone = wait(ended, KILLED_WITHIN, id).await;
+        if gone.is_ok() {
+            return gone;
+        }
+    }
 }
 
 /// Asks the container to end, unless it was asked before, and returns only if its agent refuses.

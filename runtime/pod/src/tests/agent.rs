@@ -279,6 +279,9 @@ impl Agent for FakeAgent {
             self.killed.lock().unwrap().insert(container_id.to_owned());
             return Ok(vec![4711]);
         }
+        if signal == Signal::KILL && self.script.state().flushing > 0 {
+            return Ok(Vec::new());
+        }
         if signal == Signal::KILL || !stubborn {
             self.process(container_id, exec_id)?.end(128 + i32::from(signal.0), false);
         }

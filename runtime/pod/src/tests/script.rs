@@ -166,6 +166,11 @@ pub(crate) struct State {
     pub(crate) exited_at_ns: i64,
     /// Programs ignore SIGTERM.
     pub(crate) stubborn: bool,
+    /// Killed programs end once the VM's written bytes have been read so many times.
+    pub(crate) flushing: u32,
+    /// Bytes written by the VM so far, and between two reads.
+    pub(crate) written_bytes: u64,
+    pub(crate) written_bytes_each: u64,
     /// Programs wait for a file lock, and end when their VMM is asked to interrupt them.
     pub(crate) waits_for_a_lock: bool,
     /// The configuration of the last guest.

@@ -209,6 +209,30 @@ async fn a_guest_that_does_not_kill_a_container_is_given_up_with_all_its_contain
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_killed_container_is_waited_for_while_its_vm_writes_and_given_up_once_it_does_not() {
+    for (flushing, written_bytes_each, lives, least, most) in
+        [(5, 2 << 20, true, 120, 150), (5, 1000, false, 30, 31), (u32::MAX, 2 << 20, false, 600, 660)]
+    {
+        let world = World::new().await;
+        let (pod_id, id) = world.with_container().await;
+        {
+            let mut state = world.script.state();
+            (state.flushing, state.written_bytes_each) = (flushing, written_bytes_each);
+        }
+        let begun = tokio::time::Instant::now();
+        world.pods.stop_container(&id, Duration::ZERO).await.unwrap();
+        let seconds = begun.elapsed().as_secs();
+        assert!((least..=most).contains(&seconds), "{flushing} {written_bytes_each}: {seconds}");
+        let view = world.ended(&id).await;
+        assert_eq!(view.message.contains("did not end within"), !lives, "{}", view.message);
+        assert_eq!(world.script.running().len(), usize::from(lives));
+        world.script.state().flushing = 0;
+        world.pods.remove(&pod_id).await.unwrap();
+        world.assert_nothing_left();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_container_that_its_vmm_holds_is_not_said_to_have_ended() {
     let world = World::new().await;
     let (_, id) = world.with_container().await;

@@ -229,6 +229,13 @@ impl Vm for FakeVm {
         self.pid
     }
 
+    fn written_bytes(&self) -> u64 {
+        let mut state = self.script.state();
+        state.written_bytes += state.written_bytes_each;
+        state.flushing = state.flushing.saturating_sub(1);
+        state.written_bytes
+    }
+
     fn start_time(&self) -> u64 {
         u64::from(self.pid) * 10
     }
