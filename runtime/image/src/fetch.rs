@@ -3,8 +3,8 @@
 //! `layer.rs` process the bytes.
 //!
 //! ```text
-//! layer's lock ► [tree here? ► read, done] ► a place ► blob's lock ► blob streamed, unpacked ► digests right
-//!              ► data and tree renamed into place ► index written ► blob removed ► tree read
+//! layer's lock ► [tree here? ► good, done] ► a place ► blob's lock ► blob streamed, unpacked ► digests right
+//!              ► data and tree renamed into place ► index written ► blob removed
 //! ```
 
 use std::sync::Arc;
@@ -41,16 +41,15 @@ const UNPACKING: &str = "unpacking a layer";
 /// A layer before it is unpacked.
 enum Opened {
     /// It is in the store.
-    Tree(TreeFile),
+    Here,
     /// Its blob, with the locks to be held until it is unpacked.
     Blob(Box<BlobReader>, (OwnedMutexGuard<()>, OwnedMutexGuard<()>, Option<OwnedSemaphorePermit>)),
 }
 
 impl Fetch {
-    /// Returns the layer's tree once the layer is in the store. If a host's bytes are wrong, the next host is
-    /// asked. The caller has pinned the layer and its blob. No thread writes to the layer's places after the
-    /// return.
-    pub(crate) async fn get(self, sources: Sources) -> Result<TreeFile, ImageError> {
+    /// Returns once the layer is in the store. If a host's bytes are wrong, the next host is asked. The
+    /// caller has pinned the layer and its blob. No thread writes to the layer's places after the return.
+    pub(crate) async fn get(self, sources: Sources) -> Result<(), ImageError> {
         loop {
             match self.get_once(&sources).await {
                 Err(error) if error.is_of_bytes() && self.source.has_others(&sources) => {
@@ -62,12 +61,12 @@ impl Fetch {
         }
     }
 
-    async fn get_once(&self, sources: &Sources) -> Result<TreeFile, ImageError> {
+    async fn get_once(&self, sources: &Sources) -> Result<(), ImageError> {
         let opened = sources.ended.run_until_cancelled(self.open(sources)).await;
         let (reader, locks) = match opened.ok_or(ImageError::Interrupted(UNPACKING))?? {
-            Opened::Tree(tree) => {
+            Opened::Here => {
                 self.progress.enter(LayerState::Exists);
-                return Ok(tree);
+                return Ok(());
             }
             Opened::Blob(reader, locks) => (reader, locks),
         };
@@ -89,8 +88,8 @@ impl Fetch {
         let store = &self.store;
         let layer_lock =
             always(span!("wait for the layer"), store.layer_locks.lock(&self.expected.diff_id)).await;
-        if let Some(tree) = self.here().await? {
-            return Ok(Opened::Tree(tree));
+        if self.is_here().await? {
+            return Ok(Opened::Here);
         }
         // Taken before the blob's lock, so a holder of that lock never waits for a place.
         let place = always(span!("wait for a place"), store.layer_place()).await;
@@ -99,17 +98,19 @@ impl Fetch {
         Ok(Opened::Blob(Box::new(reader), (layer_lock, blob_lock, place)))
     }
 
-    /// Returns the tree of a stored layer. A damaged tree counts as absent. Damaged contents are an error
-    /// before anything is fetched, if an image has the layer.
-    async fn here(&self) -> Result<Option<TreeFile>, ImageError> {
+    /// Returns true if the layer is stored with a good tree. A damaged tree counts as absent. Damaged
+    /// contents are an error before anything is fetched, if an image has the layer.
+    async fn is_here(&self) -> Result<bool, ImageError> {
         let (store, diff_id) = (Arc::clone(&self.store), self.expected.diff_id.clone());
         let Some(path) = store.layer(&diff_id).and_then(|_| store.tree_path(&diff_id)) else {
-            return Ok(None);
+            return Ok(false);
         };
+        let place = always(span!("wait for a place for a tree"), store.tree_place()).await;
         let reading = blocking_on_layer("reading a layer's tree", move || {
+            let _place = place;
             let Some(layer) = store.layer_with_data(&diff_id)? else { return Ok(None) };
             match TreeFile::read_stored(&path, layer.tree_verity.as_ref()) {
-                Ok(tree) => Ok(Some(tree)),
+                Ok(tree) => Ok(Some(tree.sizes)),
                 Err(error) if is_damage(&error) => {
                     tracing::warn!(error = error::chain(&error), "a layer is fetched again");
                     Ok(None)
@@ -118,11 +119,11 @@ impl Fetch {
             }
         });
         let found = reading.await?;
-        if let Some(tree) = &found {
-            let charged = self.budget.charge_layer(&tree.sizes);
+        if let Some(sizes) = &found {
+            let charged = self.budget.charge_layer(sizes);
             charged.map_err(|wrong| ImageError::content(&self.expected.what, wrong))?;
         }
-        Ok(found)
+        Ok(found.is_some())
     }
 }
 
@@ -133,7 +134,7 @@ fn unpack(
     places: &Places,
     budget: &Arc<Budget>,
     progress: &LayerProgress,
-) -> Result<TreeFile, ImageError> {
+) -> Result<(), ImageError> {
     progress.begin(if reader.is_here() { LayerState::Converting } else { LayerState::Downloading });
     let unpacking = layer::unpack(expected, &mut Counted::new(&mut reader, progress), places, budget);
     let unpacked = match unpacking {
@@ -142,14 +143,12 @@ fn unpack(
     };
     progress.enter(LayerState::Converting);
     let blob = reader.check()?;
-    let layer = store.publish_layer(&expected.diff_id, unpacked, places)?;
+    store.publish_layer(&expected.diff_id, unpacked, places)?;
     if let Err(error) = blob.remove() {
         tracing::warn!(error = error::chain(&error), "the blob of a layer is left");
     }
-    let tree = store.tree_path(&expected.diff_id).ok_or(ImageError::Interrupted(UNPACKING))?;
-    let tree = TreeFile::read_stored(&tree, layer.tree_verity.as_ref())?;
     progress.enter(LayerState::Done);
-    Ok(tree)
+    Ok(())
 }
 
 /// Reads a small blob, then checks and stores it. If it cannot be read, its transfer ends.

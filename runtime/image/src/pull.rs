@@ -4,19 +4,21 @@
 //! source ► [its digest is of an image there? ► name added, done]
 //!       ► manifest (► manifests for linux/amd64) ► config ► [image there? ► names added, done]
 //!       ► missing layers, few at once: network ► hash ► disk and ► decompress ► hash ► archive ► tree, data
-//!       ► all layers stacked in order ► image file ► renamed into place ► index written ► blobs removed
+//!       ► a place ► all trees read and stacked in order ► image file ► renamed into place
+//!       ► index written ► blobs removed
 //! ```
 //! A pull failing at any step leaves complete or partial blobs, and complete layers. The next pull finds
 //! them, also after a restart of the daemon.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use futures::{Stream, StreamExt, TryStreamExt};
+use futures::{StreamExt, TryStreamExt};
 use runtime_erofs::BLOB_ALIGNMENT;
 use runtime_fail_points::{Point, pass};
 use runtime_spans::{always, span, step};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -44,6 +46,9 @@ const LAYERS_AT_ONCE: usize = 3;
 
 /// Most documents read to find the manifest of one image.
 const DOCUMENTS_MAX: usize = 32;
+
+/// The work's name, where it ended early.
+const STACKING: &str = "stacking layers";
 
 /// Most nested indexes.
 const DEPTH_MAX: usize = 4;
@@ -289,11 +294,14 @@ impl Pull {
         layers: &[Descriptor],
         diff_ids: Vec<String>,
     ) -> Result<(), ImageError> {
-        let stack = self.stack(work, &record.layers, layers, diff_ids).await?;
+        self.fetch(work, layers, &diff_ids).await?;
+        let named = layers.iter().map(Descriptor::to_string).zip(diff_ids).collect();
+        let (stack, place) = stacked(&self.store, &record.layers, named).await?;
         self.progress.enter(PullState::Writing);
         let (store, id, path) = (Arc::clone(&self.store), record.id.clone(), work.join("image"));
         let distinct = record.layers.clone();
         let writing = blocking_on_layer("writing an image", move || {
+            let _place = place;
             let found: Option<Vec<_>> = distinct.iter().map(|diff_id| store.layer(diff_id)).collect();
             let found = found.ok_or(ImageError::Interrupted("writing an image"))?;
             let blobs: Vec<u64> = found.iter().map(|layer| layer.content_bytes).collect();
@@ -308,14 +316,8 @@ impl Pull {
         Ok(())
     }
 
-    /// Gets all layers and stacks them. Blobs are numbered as in `distinct`.
-    async fn stack(
-        &self,
-        work: &Path,
-        distinct: &[String],
-        layers: &[Descriptor],
-        diff_ids: Vec<String>,
-    ) -> Result<Stack, ImageError> {
+    /// Gets all layers into the store, in any order.
+    async fn fetch(&self, work: &Path, layers: &[Descriptor], diff_ids: &[String]) -> Result<(), ImageError> {
         let budget = Arc::new(Budget::new(self.limits.unpacked_bytes));
         let ended = CancellationToken::new();
         let _ended = ended.clone().drop_guard();
@@ -332,47 +334,87 @@ impl Pull {
                 progress: self.progress.layer(number),
             }
         };
-        let fetches: Vec<_> = layers.iter().cloned().zip(diff_ids).enumerate().collect();
+        let fetches: Vec<_> = layers.iter().cloned().zip(diff_ids.iter().cloned()).enumerate().collect();
         let mut fetched = futures::stream::iter(fetches)
             .map(|(number, (descriptor, diff_id))| {
                 let fetch = fetch(number, descriptor, diff_id);
-                let (what, diff_id) = (fetch.expected.what.clone(), fetch.expected.diff_id.clone());
                 let bytes = i64::try_from(fetch.descriptor.size).unwrap_or(i64::MAX);
                 let span = span!("layer", digest = fetch.descriptor.digest, bytes);
                 let task = tokio::spawn(step(span, fetch.get(Sources::new(ended.clone()))));
                 let task = AbortOnDropHandle::new(task);
-                async move {
-                    let tree = task.await.unwrap_or(Err(ImageError::Interrupted("unpacking a layer")))?;
-                    Ok::<_, ImageError>((number, (what, diff_id, tree)))
-                }
+                async move { task.await.unwrap_or(Err(ImageError::Interrupted("unpacking a layer"))) }
             })
             .buffer_unordered(LAYERS_AT_ONCE);
-        let stacked = stacked(&mut fetched, distinct).await;
+        let all = fetched.by_ref().try_collect::<()>().await;
         // The first failing layer ends all others. Their threads write into the work directory, so it is
         // removed behind them.
         ended.cancel();
         while fetched.next().await.is_some() {}
-        stacked
+        all
     }
 }
 
-/// A fetched layer: its number, its name in errors, its diff id and its tree.
-type Fetched = (usize, (String, String, TreeFile));
-
-/// Stacks the layers. They arrive in any order and are stacked in their own.
+/// Stacks the layers in their order, given by names for errors and diff ids. Blobs are numbered as in
+/// `distinct`. The place is to be held as long as the stack.
 async fn stacked(
-    mut fetched: impl Stream<Item = Result<Fetched, ImageError>> + Unpin,
+    store: &Arc<Store>,
     distinct: &[String],
-) -> Result<Stack, ImageError> {
-    let (mut stack, mut early, mut next) = (Stack::default(), BTreeMap::new(), 0);
-    while let Some((number, layer)) = fetched.try_next().await? {
-        early.insert(number, layer);
-        while let Some((what, diff_id, tree)) = early.remove(&next) {
+    layers: Vec<(String, String)>,
+) -> Result<(Stack, Option<OwnedSemaphorePermit>), ImageError> {
+    let place = always(span!("wait for a place for a tree"), store.tree_place()).await;
+    let (store, distinct) = (Arc::clone(store), distinct.to_vec());
+    let stacking = move || {
+        let mut stack = Stack::default();
+        for (what, diff_id) in layers {
             let blob = distinct.iter().position(|known| *known == diff_id).unwrap_or(distinct.len());
-            let stacking = move || stack.add(&what, &tree, blob).map(|()| stack);
-            stack = step(span!("stack a layer"), blocking_on_layer("stacking layers", stacking)).await?;
-            next += 1;
+            let found = store.layer(&diff_id).zip(store.tree_path(&diff_id));
+            let (layer, path) = found.ok_or(ImageError::Interrupted(STACKING))?;
+            let tree = TreeFile::read_stored(&path, layer.tree_verity.as_ref())?;
+            stack.add(&what, &tree, blob)?;
         }
+        Ok((stack, place))
+    };
+    step(span!("stack the layers"), blocking_on_layer(STACKING, stacking)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use crate::layer::Unpacked;
+    use crate::tree_file::{Sizes, TreeWriter};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn trees_are_read_into_memory_only_in_few_pulls_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Arc::new(Store::open(dir.path()).unwrap());
+        let at = |name: &str| dir.path().join(name);
+        let open =
+            |name: &str| File::options().read(true).write(true).create(true).truncate(true).open(at(name));
+        let tree = TreeWriter::new(open("tree").unwrap()).unwrap();
+        let (tree, tree_bytes) = tree.finish(&Sizes::default()).unwrap();
+        let unpacked = Unpacked { data: open("data").unwrap(), tree, content_bytes: 0, tree_bytes };
+        let diff_id = format!("sha256:{}", "1".repeat(64));
+        let places = Places { data: at("data"), tree: at("tree") };
+        store.publish_layer(&diff_id, unpacked, &places).unwrap();
+        let layers = vec![("a layer".to_owned(), diff_id.clone())];
+        let distinct = [diff_id];
+        let mut held = Vec::new();
+        for _ in 0..3 {
+            held.push(stacked(&store, &distinct, layers.clone()).await.unwrap());
+        }
+        let mut waiting = std::pin::pin!(stacked(&store, &distinct, layers.clone()));
+        tokio::select! {
+            biased;
+            _ = &mut waiting => panic!("a fourth tree is in memory"),
+            () = tokio::task::yield_now() => {}
+        }
+        held.pop();
+        waiting.await.unwrap();
+        fs::remove_file(store.tree_path(&distinct[0]).unwrap()).unwrap();
+        drop(held);
+        assert!(stacked(&store, &distinct, layers).await.is_err(), "a tree is gone");
     }
-    Ok(stack)
 }

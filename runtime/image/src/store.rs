@@ -46,6 +46,10 @@ pub use leases::Lease;
 /// Maximum age of blobs kept without a pull, for a later pull to resume.
 pub(crate) const RESUME_AGE: Duration = Duration::from_secs(24 * 3600);
 
+/// Trees of layers and images in memory at once, over all pulls and imports. An image with millions of files
+/// takes some hundred MiB, and no network is waited for meanwhile.
+const TREES_AT_ONCE_MAX: usize = 3;
+
 /// Layers fetched and unpacked at once, over all pulls and imports. This bounds the memory they use, however
 /// many pulls there are. It is enough for five pulls at their own limit (`pull.rs`), so a slow host does not
 /// stop other pulls.
@@ -80,6 +84,8 @@ pub(crate) struct Store {
     pub(crate) image_locks: Locks,
     /// Slots for layers being fetched and unpacked, over all images.
     layer_places: Arc<Semaphore>,
+    /// Slots for trees in memory, over all images. A holder waits for nothing else.
+    tree_places: Arc<Semaphore>,
 }
 
 /// Prevents the removal of blobs and layers while a pull needs them.
@@ -138,6 +144,7 @@ impl Store {
             layer_locks: Locks::default(),
             image_locks: Locks::default(),
             layer_places: Arc::new(Semaphore::new(LAYERS_AT_ONCE_MAX)),
+            tree_places: Arc::new(Semaphore::new(TREES_AT_ONCE_MAX)),
         }
     }
 
@@ -145,6 +152,11 @@ impl Store {
     pub(crate) async fn layer_place(&self) -> Option<OwnedSemaphorePermit> {
         // The semaphore is never closed. If it were, one layer too many would be better than none.
         Arc::clone(&self.layer_places).acquire_owned().await.ok()
+    }
+
+    /// Waits for a slot for trees.
+    pub(crate) async fn tree_place(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.tree_places).acquire_owned().await.ok()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
