@@ -215,7 +215,8 @@ fn mount_shm(bytes: u64, (uid, gid): (u32, u32)) -> Result<(), ConfigureError> {
 }
 
 /// Applies the sysctls of every pod, then the settings of plugins, then the pod's own sysctls: later ones
-/// win. `root` is the guest's user of the pod's root, and `first_network` the kernel's first network namespace.
+/// win. `root` is the guest's user of the pod's root, and `first_network` the kernel's first network
+/// namespace.
 fn apply_settings(
     request: &ConfigurePodRequest,
     root: u32,

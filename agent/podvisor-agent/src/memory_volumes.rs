@@ -1,9 +1,9 @@
 //! Memory volumes: each is a tmpfs of the guest, shared by the pod's containers and alive as long as the pod.
 //! Its pages count for the container writing them.
 //!
-//! For a pod without a limit of memory the kubelet asks for as many bytes as the node has. The guest has less,
-//! and would run out of memory before the volume is full. Such a volume gets tmpfs' own default instead: half
-//! of the guest's memory. Programs then see that it is full, as on a node.
+//! For a pod without a limit of memory the kubelet asks for as many bytes as the node has. The guest has
+//! less, and would run out of memory before the volume is full. Such a volume gets tmpfs' own default
+//! instead: half of the guest's memory. Programs then see that it is full, as on a node.
 //!
 //! [`crate::volume_part`] finds a container's part of a volume.
 

@@ -19,9 +19,9 @@ pub(crate) fn write(path: &Path, value: &str, root: u32) -> io::Result<()> {
     }
 }
 
-/// Writes a sysctl as it is in another network namespace, from a short-lived thread. Some sysctls of the whole
-/// kernel's network are read-only in all namespaces but the first, or missing there (`sysctl_core_net_init` of
-/// the kernel's net/core/sysctl_net_core.c).
+/// Writes a sysctl as it is in another network namespace, from a short-lived thread. Some sysctls of the
+/// whole kernel's network are read-only in all namespaces but the first, or missing there
+/// (`sysctl_core_net_init` of the kernel's net/core/sysctl_net_core.c).
 pub(crate) fn write_in(network: &File, path: &Path, value: &str) -> io::Result<()> {
     let write = || {
         setns(network, CloneFlags::CLONE_NEWNET)?;

@@ -110,8 +110,8 @@ pub(crate) async fn stop(
     wait(&mut ended, ENDED_WITHIN, &view.id).await
 }
 
-/// Waits for the end of a killed container as long as its VM writes to the node's disks. `written` is what it had
-/// written at the kill.
+/// Waits for the end of a killed container as long as its VM writes to the node's disks. `written` is what it
+/// had written at the kill.
 async fn wait_while_written(
     live: &Live,
     ended: &mut watch::Receiver<bool>,

@@ -42,8 +42,8 @@ fn open(process: VmmProcess) -> Option<OwnedFd> {
     (!ended).then_some(pidfd)
 }
 
-/// Bytes that the process has written to file systems and disks so far (`write_bytes` of proc_pid_io(5)). 0 if
-/// the kernel does not say.
+/// Bytes that the process has written to file systems and disks so far (`write_bytes` of proc_pid_io(5)). 0
+/// if the kernel does not say.
 pub(crate) fn written_bytes(pid: u32) -> u64 {
     let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
     let bytes = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
