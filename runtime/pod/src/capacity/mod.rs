@@ -4,6 +4,7 @@
 //! The containers' limits stay with the containers and come as arguments of each call. The ledger in
 //! `runtime-spec` decides each one's share; `resize.rs` applies a new size.
 
+pub(crate) mod awaited_room;
 mod resize;
 pub(crate) mod room;
 

@@ -37,6 +37,7 @@ use runtime_spans::{Carried, always, logged, span};
 use tokio::sync::{mpsc, watch};
 
 use crate::capacity::Capacity;
+use crate::capacity::awaited_room::AwaitedRoom;
 use crate::command::{Asked, Command, Reply};
 use crate::container::containers::Containers;
 use crate::container::watcher::Exited;
@@ -73,6 +74,8 @@ pub(crate) struct Driver {
     containers: Containers,
     plugs: Plugs,
     capacity: Capacity,
+    /// When to look at the pod's cgroup again, if the VM would have more memory in a larger one.
+    awaited_room: AwaitedRoom,
     /// Keeps the volumes in the guest as they are on the node, once there are any.
     keeper: Option<Keeper>,
     /// Leads programs of the guest to sockets of the node, if they may reach any.
@@ -114,6 +117,7 @@ impl Driver {
             containers: Containers::default(),
             plugs: Plugs::new(),
             capacity,
+            awaited_room: AwaitedRoom::default(),
             keeper: None,
             sockets: None,
             inbox,
@@ -284,6 +288,10 @@ impl Driver {
                 }
                 () = self.full_disks.changed() => {
                     self.full_disks_changed();
+                    ControlFlow::Continue(())
+                }
+                () = self.awaited_room.due() => {
+                    self.grow_into_room().await;
                     ControlFlow::Continue(())
                 }
                 asked = self.inbox.recv() => match asked {

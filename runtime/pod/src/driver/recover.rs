@@ -142,6 +142,7 @@ impl FoundPod {
         }
         driver.pin().await;
         driver.look_at_room();
+        driver.await_room();
         driver.publish();
         driver.recovered.send_replace(true);
         outcome.send_replace(Some(driver.outcome()));

@@ -14,10 +14,39 @@ impl Driver {
     }
 
     /// Reads how much memory the pod's cgroup allows now. The kubelet changes it before or after it requests
-    /// more.
+    /// more: see [`Driver::await_room`].
     pub(super) fn look_at_room(&mut self) {
         let limit = room::limit(&self.node, &self.record.spec.cgroup_parent);
         self.capacity.set_room(limit.map(|limit| limit.bytes));
+    }
+
+    /// Looks at the pod's cgroup again for a while, if the VM would have more memory in a larger one.
+    pub(super) fn await_room(&mut self) {
+        let ledger = self.ledger(None);
+        if ledger.wanted_bytes > ledger.size.memory_bytes {
+            self.awaited_room.begin();
+        }
+    }
+
+    /// Lets the VM grow, if its pod's cgroup has become larger.
+    pub(super) async fn grow_into_room(&mut self) {
+        self.awaited_room.note_look();
+        let Some(live) = self.live.clone() else { return self.awaited_room.end() };
+        self.look_at_room();
+        let (ledger, before) = (self.ledger(None), self.capacity.size());
+        if ledger.wanted_bytes <= ledger.size.memory_bytes {
+            self.awaited_room.end();
+        }
+        if ledger.size.memory_bytes <= before.memory_bytes {
+            return;
+        }
+        let wanted = VmSize { memory_bytes: ledger.size.memory_bytes, ..before };
+        if let Err(error) = self.grow(&live, wanted).await {
+            tracing::warn!(pod = self.record.id, error = error.chain(), "a VM is smaller than its pod");
+            self.awaited_room.end();
+            self.shrink(&live, before).await;
+        }
+        self.publish();
     }
 
     /// Lets the VM grow to hold `wanted`. It does not shrink.

@@ -85,6 +85,7 @@ impl Driver {
             return Err(error);
         }
         self.shrink(&live, ledger.size).await;
+        self.await_room();
         self.save_status().await;
         self.publish();
         Ok(())

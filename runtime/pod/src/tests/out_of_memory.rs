@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use runtime_spec::{ContainerSpec, ExitReason, PodSpec, Resources};
 
@@ -161,13 +162,73 @@ async fn a_vm_fits_into_its_pods_cgroup_and_grows_when_the_cgroup_does() {
     assert_eq!(world.script.count("vm.resize 314"), 1);
 }
 
+/// A pod whose cgroup has 256 MiB after an update to 512 MiB.
+async fn updated(world: &World) -> String {
+    cgroups(world, &(256 << 20).to_string());
+    let spec = PodSpec { resources: Some(memory(256)), ..in_cgroup("web") };
+    let pod_id = world.pods.run(spec).await.unwrap();
+    world.pods.update_pod(&pod_id, memory(512), Resources::default()).await.unwrap();
+    assert_eq!(sizes(world, &pod_id), (238, WANTED));
+    assert!(!was_resized(world), "there is no room");
+    pod_id
+}
+
+/// Memory wanted for the VM of the updated pod, in MiB.
+const WANTED: u64 = 574;
+
+fn was_resized(world: &World) -> bool {
+    world.script.state().seen.iter().any(|step| step.starts_with("vm.resize "))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pods_vm_grows_when_its_cgroup_is_raised_soon_after_the_update() {
+    for late_s in [0, 3, 25] {
+        let world = World::new().await;
+        let pod_id = updated(&world).await;
+        tokio::time::sleep(Duration::from_secs(late_s)).await;
+        // As kubelets do from 1.36 on.
+        cgroups(&world, &(1024 << 20).to_string());
+        world.until(|world| sizes(world, &pod_id) == (WANTED, WANTED)).await;
+        assert_eq!(world.script.count(&format!("vm.resize {WANTED}")), 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cgroup_raised_much_later_is_seen_at_the_next_change() {
+    let world = World::new().await;
+    let pod_id = updated(&world).await;
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    cgroups(&world, &(1024 << 20).to_string());
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert!(!was_resized(&world));
+    world.pods.update_pod(&pod_id, memory(512), Resources::default()).await.unwrap();
+    assert_eq!(sizes(&world, &pod_id), (WANTED, WANTED));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vm_that_cannot_grow_into_its_cgroup_keeps_its_size() {
+    let world = World::new().await;
+    let pod_id = updated(&world).await;
+    world.script.fail(&format!("vm.resize {WANTED}"));
+    cgroups(&world, &(1024 << 20).to_string());
+    world.until(|world| world.script.count("vm.resize 238") == 1).await;
+    world.script.repair();
+    world.pods.update_pod(&pod_id, memory(512), Resources::default()).await.unwrap();
+    assert_eq!(sizes(&world, &pod_id), (WANTED, WANTED));
+    assert_eq!(world.script.count(&format!("vm.resize {WANTED}")), 2);
+}
+
 #[test]
 fn the_next_daemon_looks_at_the_cgroup_again() {
     let (left, pod_id) = life(None, async |world: &World| {
         cgroups(world, &(256 << 20).to_string());
         world.pods.run(PodSpec { resources: Some(memory(256)), ..in_cgroup("web") }).await.unwrap()
     });
-    life(Some(left), async |world: &World| assert_eq!(sizes(world, &pod_id), (238, 314)));
+    life(Some(left), async |world: &World| {
+        assert_eq!(sizes(world, &pod_id), (238, 314));
+        cgroups(world, &(1024 << 20).to_string());
+        world.until(|world| sizes(world, &pod_id) == (314, 314)).await;
+    });
 }
 
 #[tokio::test]
