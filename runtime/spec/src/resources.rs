@@ -49,10 +49,15 @@ pub struct Hugepages {
 
 impl Resources {
     /// These requests, changed by `update`. Its unset fields change nothing (CRI's UpdateContainerResources).
-    /// The OOM score stays: processes have it from their start.
+    /// The OOM score stays: processes have it from their start. A new memory limit also replaces the limit of
+    /// memory and swap together, because the old one may be below it.
     #[must_use]
     pub fn merged(&self, update: &Resources) -> Resources {
         let number = |old: i64, new: i64| if new == 0 { old } else { new };
+        let swap = match update.memory_swap_limit_bytes {
+            0 if self.memory_swap_limit_bytes != 0 => update.memory_limit_bytes,
+            asked => asked,
+        };
         let list = |old: &String, new: &String| if new.is_empty() { old.clone() } else { new.clone() };
         let mut unified = self.unified.clone();
         unified.extend(update.unified.clone());
@@ -68,7 +73,7 @@ impl Resources {
             cpu_quota: number(self.cpu_quota, update.cpu_quota),
             cpu_period: number(self.cpu_period, update.cpu_period),
             memory_limit_bytes: number(self.memory_limit_bytes, update.memory_limit_bytes),
-            memory_swap_limit_bytes: number(self.memory_swap_limit_bytes, update.memory_swap_limit_bytes),
+            memory_swap_limit_bytes: number(self.memory_swap_limit_bytes, swap),
             pids_limit: number(self.pids_limit, update.pids_limit),
             cpuset_cpus: list(&self.cpuset_cpus, &update.cpuset_cpus),
             cpuset_mems: list(&self.cpuset_mems, &update.cpuset_mems),
@@ -163,6 +168,23 @@ mod tests {
         assert_eq!((new.cpu_shares, new.cpu_quota, new.memory_limit_bytes), (512, 50_000, -1));
         assert_eq!((new.cpuset_cpus.as_str(), new.oom_score_adj), ("3", 7));
         assert_eq!((new.unified.len(), new.hugepages.len(), new.hugepages[0].limit_bytes), (2, 1, 5));
+    }
+
+    #[test]
+    fn a_new_limit_of_memory_takes_that_of_swap_along() {
+        let limit = |memory, swap| Resources {
+            memory_limit_bytes: memory,
+            memory_swap_limit_bytes: swap,
+            ..Resources::default()
+        };
+        for (before, asked, after) in [
+            (limit(10, 10), limit(20, 0), limit(20, 20)),
+            (limit(10, 0), limit(20, 0), limit(20, 0)),
+            (limit(10, 10), limit(20, 30), limit(20, 30)),
+            (limit(10, 10), limit(0, 0), limit(10, 10)),
+        ] {
+            assert_eq!(before.merged(&asked), after);
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use runtime_spec::{ContainerSpec, ProcessLimit};
 
 use super::device::nodes;
 use super::plugins::NriPlugins;
-use super::resources::{change, resources_in};
+use super::resources::resources_in;
 use super::unsupported;
 use crate::blocking::CDI;
 use crate::container::create::edits;
@@ -35,7 +35,7 @@ pub(super) async fn adjusted(
     };
     let devices = nodes(&CDI, adjustment.linux.devices.clone()).await?;
     let mut spec = spec.clone();
-    change(&mut spec.resources, &resources);
+    spec.resources = spec.resources.merged(&resources);
     put(&mut spec, adjustment, of_cdi, devices)?;
     Ok(spec)
 }

@@ -96,19 +96,6 @@ fn unsupported(asked: &LinuxResources) -> BTreeSet<&'static str> {
     set.into_iter().filter_map(|(is_set, field)| is_set.then_some(field)).collect()
 }
 
-/// Applies plugins' resources to those of a container being created. A new memory limit also replaces the
-/// limit of memory and swap together, because the old one may be below it.
-pub(super) fn change(resources: &mut Resources, asked: &Resources) {
-    let mut asked = asked.clone();
-    if asked.memory_limit_bytes != 0
-        && asked.memory_swap_limit_bytes == 0
-        && resources.memory_swap_limit_bytes != 0
-    {
-        asked.memory_swap_limit_bytes = asked.memory_limit_bytes;
-    }
-    *resources = resources.merged(&asked);
-}
-
 #[cfg(test)]
 mod tests {
     use proto_nri::nri::OptionalString;
@@ -146,24 +133,5 @@ mod tests {
         let (resources, unsupported) = resources_in(&asked);
         assert_eq!(resources.unified["memory.low"], "4096");
         assert_eq!(unsupported, BTreeSet::from(["linux.resources.blockio_class"]));
-    }
-
-    #[test]
-    fn a_new_limit_of_memory_takes_that_of_swap_along() {
-        let limit = |memory, swap| Resources {
-            memory_limit_bytes: memory,
-            memory_swap_limit_bytes: swap,
-            ..Resources::default()
-        };
-        for (before, asked, after) in [
-            (limit(10, 10), limit(20, 0), limit(20, 20)),
-            (limit(10, 0), limit(20, 0), limit(20, 0)),
-            (limit(10, 10), limit(20, 30), limit(20, 30)),
-            (limit(10, 10), limit(0, 0), limit(10, 10)),
-        ] {
-            let mut resources = before;
-            change(&mut resources, &asked);
-            assert_eq!(resources, after);
-        }
     }
 }
