@@ -21,12 +21,23 @@ use crate::volumes;
 pub(crate) struct PodRecord {
     pub(crate) id: String,
     pub(crate) spec: PodSpec,
+    /// Name of the pod's handler: the default one's for a spec without a name. Records of earlier versions
+    /// have none.
+    #[serde(default)]
+    pub(crate) handler: String,
     pub(crate) bounds: VmBounds,
     pub(crate) scratch_bytes: u64,
     /// Records of the first releases have none.
     #[serde(default)]
     pub(crate) layer_limits: LayerLimits,
     pub(crate) created_at_ns: i64,
+}
+
+impl PodRecord {
+    /// Name of the pod's handler, to be looked up in the rules for new pods; empty for the default one.
+    pub(crate) fn handler(&self) -> &str {
+        if self.handler.is_empty() { &self.spec.runtime_handler } else { &self.handler }
+    }
 }
 
 /// A pod's progress.

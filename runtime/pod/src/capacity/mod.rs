@@ -199,7 +199,15 @@ mod tests {
         let spec = PodSpec::default();
         let layer_limits = LayerLimits::default();
         let id = "p".into();
-        let record = PodRecord { id, spec, bounds, scratch_bytes: 0, layer_limits, created_at_ns: 1 };
+        let record = PodRecord {
+            id,
+            spec,
+            handler: "kvm".into(),
+            bounds,
+            scratch_bytes: 0,
+            layer_limits,
+            created_at_ns: 1,
+        };
         Capacity::new(&record, CapacityStatus::default())
     }
 

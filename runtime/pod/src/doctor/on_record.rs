@@ -127,7 +127,15 @@ mod tests {
         let bounds = VmBounds { boot: size, most: size, ..VmBounds::default() };
         let (id, spec) = (crate::clock::new_id(), pod("web"));
         let layer_limits = LayerLimits::default();
-        let web = PodRecord { id, spec, bounds, scratch_bytes: 4096, layer_limits, created_at_ns: 1 };
+        let web = PodRecord {
+            id,
+            spec,
+            handler: "kvm".into(),
+            bounds,
+            scratch_bytes: 4096,
+            layer_limits,
+            created_at_ns: 1,
+        };
         let status = PodStatus { stage: PodStage::Ready, ..PodStatus::starting() };
         let batch = Batch::new()
             .put(Table::PodRecords, &web.id, &web)

@@ -33,7 +33,7 @@ impl Driver {
         plan: &mut ContainerPlan,
     ) -> Result<Vec<HostSocket>, PodError> {
         let rules = self.node.start.now();
-        let handler = rules.find(&self.record.spec.runtime_handler);
+        let handler = rules.find(self.record.handler());
         // A pod may outlive its handler. It has no sockets then.
         let allowed = handler.map(|handler| handler.host_sockets.clone()).unwrap_or_default();
         let is_kept = |number: usize| kept.iter().any(|volume| volume.number == number);

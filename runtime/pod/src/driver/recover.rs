@@ -82,7 +82,7 @@ impl FoundPod {
         status: PodStatus,
         left: Vec<ContainerOnRecord>,
     ) -> FoundPod {
-        let outcome = node.roster.hold(&record.id, &record.spec, record.scratch_bytes);
+        let outcome = node.roster.hold(&record, node.start.now().name_of(&record));
         let known = !matches!(status.stage, PodStage::Starting | PodStage::Undoing);
         let mut driver = Driver::new(node, record, status, None);
         driver.recovered.send_replace(false);

@@ -97,6 +97,11 @@ impl StartConfig {
         Err(PodError::new(PodErrorKind::FailedPrecondition, text))
     }
 
+    /// Name of the handler of this pod. One without a handler any more keeps its own name.
+    pub(crate) fn name_of(&self, record: &PodRecord) -> String {
+        self.find(record.handler()).map_or(record.handler(), |handler| &handler.name).to_owned()
+    }
+
     /// The handler of this name; the default one for the empty name.
     pub(crate) fn find(&self, name: &str) -> Result<&HandlerConfig, PodError> {
         let sought = if name.is_empty() { self.default_handler.as_deref().unwrap_or_default() } else { name };

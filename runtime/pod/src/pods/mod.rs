@@ -86,7 +86,11 @@ impl Pods {
         let bounds = self.fit(&spec, handler, rules.strict_cgroups)?;
         let scratch_bytes = runtime_spec::scratch_bytes(&spec.annotations, handler.scratch_bytes)?;
         let layer_limits = LayerLimits::of(&spec.annotations, handler.writable_layer_bytes)?;
-        let scratch = Scratch { bytes: scratch_bytes, sum_max: handler.scratch_sum_bytes };
+        let scratch = Scratch {
+            handler: handler.name.clone(),
+            bytes: scratch_bytes,
+            sum_max: handler.scratch_sum_bytes,
+        };
         let kinds = SpareKind::all_of(handler, &spec.namespace, &bounds, scratch_bytes);
         // A template for one pod of its size alone is not worth its memory.
         let may_wait = |kind: &SpareKind| kind.shape().is_none_or(|shape| self.node.templates.knows(shape));
@@ -102,7 +106,9 @@ impl Pods {
             Reservation::Joined(outcome) => (outcome, span!("wait for the same pod's start")),
             Reservation::New(id, sender, outcome) => {
                 let created_at_ns = clock::now_ns();
-                let record = PodRecord { id, spec, bounds, scratch_bytes, layer_limits, created_at_ns };
+                let handler = handler.name.clone();
+                let record =
+                    PodRecord { id, spec, handler, bounds, scratch_bytes, layer_limits, created_at_ns };
                 spans::of_pod(&record.id);
                 tokio::spawn(Driver::start(self.node.clone(), record, spare, sender, Carried::here()));
                 // The driver's steps are the call's own.

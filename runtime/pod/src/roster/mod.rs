@@ -16,6 +16,7 @@ use self::events::{Event, EventKind, EventSender, Events};
 use crate::clock;
 use crate::error::{PodError, PodErrorKind};
 use crate::plugins::Plugins;
+use crate::record::PodRecord;
 use crate::usage::Known;
 use crate::view::{ContainerView, PodState, PodView};
 
@@ -59,14 +60,18 @@ impl PodKey {
 struct Holder {
     id: String,
     spec: PodSpec,
+    /// Name of the pod's handler, even if the spec has none.
+    handler: String,
     /// Size of the pod's scratch disk.
     scratch_bytes: u64,
     outcome: watch::Receiver<Outcome>,
 }
 
 /// The scratch disk requested for a new pod.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Scratch {
+    /// Name of the pod's handler.
+    pub(crate) handler: String,
     pub(crate) bytes: u64,
     /// Upper limit for the sum of the disks of all pods of its handler.
     pub(crate) sum_max: Option<u64>,
@@ -109,20 +114,24 @@ impl Roster {
             );
             return Err(PodError::new(PodErrorKind::AlreadyExists, text));
         }
-        state.room_for(&spec.runtime_handler, scratch)?;
+        state.room_for(&scratch)?;
         let id = id();
         let (sender, receiver) = watch::channel(None);
         let (spec, outcome) = (spec.clone(), receiver.clone());
-        let holder = Holder { id: id.clone(), spec, scratch_bytes: scratch.bytes, outcome };
+        let Scratch { handler, bytes: scratch_bytes, .. } = scratch;
+        let holder = Holder { id: id.clone(), spec, handler, scratch_bytes, outcome };
         state.names.insert(key, holder);
         Ok(Reservation::New(id, sender, receiver))
     }
 
-    /// Takes the name for a pod of an earlier daemon. Calls for the same pod wait until it is recovered.
-    pub(crate) fn hold(&self, id: &str, spec: &PodSpec, scratch_bytes: u64) -> watch::Sender<Outcome> {
+    /// Takes the name for a pod of an earlier daemon, with this handler. Calls for the same pod wait until it
+    /// is recovered.
+    pub(crate) fn hold(&self, record: &PodRecord, handler: String) -> watch::Sender<Outcome> {
         let (sender, outcome) = watch::channel(None);
-        let holder = Holder { id: id.to_owned(), spec: spec.clone(), scratch_bytes, outcome };
-        self.write().names.insert(PodKey::of(spec), holder);
+        let PodRecord { id, spec, scratch_bytes, .. } = record;
+        let (id, spec, scratch_bytes) = (id.clone(), spec.clone(), *scratch_bytes);
+        let holder = Holder { id, spec, handler, scratch_bytes, outcome };
+        self.write().names.insert(PodKey::of(&record.spec), holder);
         sender
     }
 
@@ -300,9 +309,10 @@ impl State {
     }
 
     /// Checks whether there is room for another scratch disk.
-    fn room_for(&self, handler: &str, scratch: Scratch) -> Result<(), PodError> {
+    fn room_for(&self, scratch: &Scratch) -> Result<(), PodError> {
         let Some(sum_max) = scratch.sum_max else { return Ok(()) };
-        let of_handler = self.names.values().filter(|holder| holder.spec.runtime_handler == handler);
+        let handler = &scratch.handler;
+        let of_handler = self.names.values().filter(|holder| holder.handler == *handler);
         let taking = of_handler.filter(|holder| self.is_ready_or_starts(&holder.id));
         let taken: u64 = taking.map(|holder| holder.scratch_bytes).fold(0, u64::saturating_add);
         if taken.saturating_add(scratch.bytes) <= sum_max {

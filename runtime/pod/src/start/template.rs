@@ -23,7 +23,7 @@ impl Chosen {
     pub(super) fn of(context: &StartContext) -> Option<Chosen> {
         let (node, record) = (&context.node, &context.record);
         let rules = node.start.now();
-        let scope = rules.find(&record.spec.runtime_handler).ok()?.template;
+        let scope = rules.find(record.handler()).ok()?.template;
         let shape = TemplateShape::wanted(scope, &record.bounds, &record.spec.namespace)?;
         match templates::take(node, &shape) {
             Ok(template) => Some(Chosen { shape, template, failed: AtomicBool::new(false) }),

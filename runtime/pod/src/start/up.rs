@@ -42,7 +42,7 @@ pub(crate) struct Keeps {
 /// not require all of them to be shared.
 pub(super) fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32, sockets: bool) -> Keeps {
     let rules = context.node.start.now();
-    let handler = rules.find(&context.record.spec.runtime_handler);
+    let handler = rules.find(context.record.handler());
     let allowed = handler.is_ok_and(|handler| !handler.share_all_volumes);
     Keeps {
         volumes: allowed && protocol >= version::GUEST_VOLUMES,
@@ -55,7 +55,7 @@ pub(super) fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32, sockets:
 /// Whether the pod's handler names sockets of the node.
 pub(super) fn names_sockets(context: &StartContext) -> bool {
     let rules = context.node.start.now();
-    rules.find(&context.record.spec.runtime_handler).is_ok_and(|handler| !handler.host_sockets.is_empty())
+    rules.find(context.record.handler()).is_ok_and(|handler| !handler.host_sockets.is_empty())
 }
 
 /// Refuses a guest with an agent too old to enforce the limits of the pod's writable layers.

@@ -163,7 +163,7 @@ async fn spawn(context: &StartContext) -> Result<Arc<dyn Vm>, PodError> {
     blocking_within(MADE_WITHIN, &node.pools.state, &doing, move || logs::make(&log, &owner)).await?;
     let cgroups = make_cgroups(context).await?;
     let rules = node.start.now();
-    let handler = rules.find(&context.record.spec.runtime_handler);
+    let handler = rules.find(context.record.handler());
     let request = SpawnRequest {
         id: id.to_owned(),
         dir: node.places.pod_run_dir(id),

@@ -16,6 +16,7 @@ fn record(name: &str) -> PodRecord {
     PodRecord {
         id: clock::new_id(),
         spec: pod(name),
+        handler: "kvm".into(),
         bounds,
         scratch_bytes: 4096,
         layer_limits,

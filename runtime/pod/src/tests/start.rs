@@ -1,6 +1,6 @@
 //! Pods start whole or not at all.
 
-use super::{World, pod};
+use super::{World, life, pod};
 use crate::{PodErrorKind, PodState, StartConfig};
 use runtime_guest::ReplayedSettings;
 use runtime_net::{PodNftTable, PodSettings, PodSysctl, SettingsPolicy};
@@ -332,13 +332,35 @@ async fn a_pod_beyond_the_sum_of_scratch_disks_is_refused_until_another_has_ende
         ..StartConfig::default()
     });
     let first = world.pods.run(pod("first")).await.unwrap();
-    let second = world.pods.run(pod("second")).await.unwrap();
-    assert_eq!(world.pods.run(pod("second")).await.unwrap(), second, "asked twice");
-    let refused = world.pods.run(pod("third")).await.unwrap_err();
-    assert_eq!(refused.kind(), PodErrorKind::FailedPrecondition);
-    assert!(refused.to_string().contains("may come to 9 MiB"), "{refused}");
+    // With the name of the handler that the others have without naming it.
+    let named = |name: &str| PodSpec { runtime_handler: "kvm".into(), ..pod(name) };
+    let second = world.pods.run(named("second")).await.unwrap();
+    assert_eq!(world.pods.run(named("second")).await.unwrap(), second, "asked twice");
+    for spec in [pod("third"), named("third")] {
+        let refused = world.pods.run(spec).await.unwrap_err();
+        assert_eq!(refused.kind(), PodErrorKind::FailedPrecondition);
+        assert!(refused.to_string().contains("handler \"kvm\" may come to 9 MiB"), "{refused}");
+    }
     world.pods.stop(&first).await.unwrap();
     world.pods.run(pod("third")).await.unwrap();
+}
+
+#[test]
+fn the_scratch_disks_of_an_earlier_daemons_pods_count_for_their_handler() {
+    let (left, ()) = life(None, async |world: &World| drop(world.pods.run(pod("first")).await.unwrap()));
+    life(Some(left), async |world: &World| {
+        let handler = HandlerConfig {
+            name: "kvm".into(),
+            scratch_bytes: 1 << 20,
+            scratch_sum_bytes: Some(1 << 20),
+            ..HandlerConfig::default()
+        };
+        // No pod without a handler's name runs here any more.
+        world.pods.set_start(StartConfig { handlers: vec![handler], ..StartConfig::default() });
+        let named = PodSpec { runtime_handler: "kvm".into(), ..pod("second") };
+        let refused = world.pods.run(named).await.unwrap_err();
+        assert!(refused.to_string().contains("its pods have 1 MiB"), "{refused}");
+    });
 }
 
 #[tokio::test]
