@@ -11,7 +11,8 @@
 //!  VM memory = needed + page structures of the VM's memory, 1/64   rounded up to MEMORY_GRAIN
 //!              at most the limit of the pod's cgroup on the node, less the VMM's own
 //!  vCPUs     = the pod's quota, or a container's larger one, rounded up; all of the VM's
-//!              if the pod or a container has no quota
+//!              if the pod or a container has no quota;
+//!              at most the CPUs of the node named by all containers together, if each names some
 //! ```
 //!
 //! The pod's limit is not the sum of its containers' limits. The kubelet's value has the larger of init and
@@ -27,7 +28,7 @@ use crate::sizing::{
     CPU_PERIOD, beyond, containers_memory, fitting, grown_memory, image_structs, memory_overhead,
     memory_structs, positive, quota_cpus,
 };
-use crate::{Resources, SpecError, VmBounds, VmSize};
+use crate::{Resources, SpecError, VmBounds, VmSize, cpus_together};
 
 /// The VM's size, and the share of each container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -72,8 +73,10 @@ impl Ledger {
         images_bytes: u64,
         containers: impl IntoIterator<Item = (&'a str, &'a Resources)>,
     ) -> Ledger {
+        let alive: Vec<(&str, &Resources)> = containers.into_iter().collect();
+        let cpus = cpus_together(alive.iter().map(|(_, resources)| *resources));
         let containers: BTreeMap<String, Grant> =
-            containers.into_iter().map(|(id, resources)| (id.to_owned(), grant(resources))).collect();
+            alive.into_iter().map(|(id, resources)| (id.to_owned(), grant(resources))).collect();
         let limits: Vec<Option<u64>> = containers.values().map(|grant| grant.memory_bytes).collect();
         let limit = positive(pod.map(|r| r.memory_limit_bytes));
         let overhead_bytes = memory_overhead(overhead, bounds.kernel);
@@ -85,8 +88,8 @@ impl Ledger {
         let most = bounds.most.memory_bytes.max(grown_memory(boot, asked));
         let wanted_bytes = grown_memory(boot, asked.saturating_add(image_structs)).min(most);
         let memory_bytes = wanted_bytes.min(bounds.room.map_or(u64::MAX, fitting));
-        let vcpus =
-            vcpus(pod, &containers).map_or(bounds.most.vcpus, |cpus| cpus.clamp(1, bounds.most.vcpus));
+        let vcpus = vcpus(pod, &containers, &cpus);
+        let vcpus = vcpus.map_or(bounds.most.vcpus, |cpus| cpus.clamp(1, bounds.most.vcpus));
         Ledger {
             size: VmSize { memory_bytes, vcpus },
             wanted_bytes,
@@ -121,10 +124,16 @@ fn grant(resources: &Resources) -> Grant {
     }
 }
 
-/// CPUs enough for these limits. `None` without a bound.
-fn vcpus(pod: Option<&Resources>, containers: &BTreeMap<String, Grant>) -> Option<u8> {
+/// vCPUs enough for these limits, and no more than `cpus` of the node, unless it is empty. `None` without a
+/// bound. More vCPUs than CPUs would only wait for each other. A kubelet sets no quota for exclusive CPUs.
+fn vcpus(pod: Option<&Resources>, containers: &BTreeMap<String, Grant>, cpus: &[u32]) -> Option<u8> {
+    let bounded = |most: u64| u8::try_from(most).unwrap_or(u8::MAX);
+    let on_the_node = (!cpus.is_empty()).then_some(bounded(cpus.len() as u64));
+    quotas(pod, containers).map(bounded).into_iter().chain(on_the_node).min()
+}
+
+/// The largest quota in CPUs; `None` if the pod or a container has none.
+fn quotas(pod: Option<&Resources>, containers: &BTreeMap<String, Grant>) -> Option<u64> {
     let pod = pod.and_then(|r| quota_cpus(r.cpu_quota, r.cpu_period))?;
-    let most =
-        containers.values().try_fold(pod, |most, grant| Some(most.max(grant.cpu_milli?.div_ceil(1000))))?;
-    Some(u8::try_from(most).unwrap_or(u8::MAX))
+    containers.values().try_fold(pod, |most, grant| Some(most.max(grant.cpu_milli?.div_ceil(1000))))
 }

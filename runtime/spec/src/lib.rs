@@ -69,7 +69,7 @@ pub use plan::{
     MemoryVolume, READONLY_PATHS, SOCKET_TOKEN_BYTES, SocketPlace, SocketToken, VolumeLimits, share_name,
 };
 pub use pod_spec::{Dns, PodSpec, PortMapping, Protocol};
-pub use resources::{Hugepages, Resources};
+pub use resources::{Hugepages, Resources, cpus_together};
 pub use seccomp_profile::{SECCOMP_PROFILE_BYTES_MAX, SeccompProfile};
 pub use security::{
     Capabilities, ContainerSecurity, IdMapping, NamespaceMode, Namespaces, PodSecurity, Profile,

@@ -115,6 +115,22 @@ impl Resources {
     }
 }
 
+/// CPUs of the node named by these containers together, in order. Empty without a container, or if one of
+/// them names none: it may run on all.
+pub fn cpus_together<'a>(containers: impl IntoIterator<Item = &'a Resources>) -> Vec<u32> {
+    let mut all = Vec::new();
+    for resources in containers {
+        // The specs were checked when they came.
+        match resources.cpus() {
+            Ok(cpus) if !cpus.is_empty() => all.extend(cpus),
+            _ => return Vec::new(),
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
 /// The kernel's list format: "0-2,7" (`bitmap_parselist`, lib/bitmap-str.c), without its strides.
 fn cpu_list(field: &'static str, text: &str) -> Result<Vec<u32>, SpecError> {
     let wrong = || {

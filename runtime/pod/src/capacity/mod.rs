@@ -171,17 +171,7 @@ fn oom_score<'a>(containers: impl IntoIterator<Item = Limits<'a>>) -> Option<i32
 /// vCPUs run on the CPUs of all its containers together, as soon as each container names some. The guest's
 /// scheduler divides them among the pod's containers.
 fn cpus<'a>(containers: impl IntoIterator<Item = Limits<'a>>) -> Vec<u32> {
-    let mut all = Vec::new();
-    for (_, resources) in containers {
-        // The specs were checked when they came.
-        match resources.cpus() {
-            Ok(cpus) if !cpus.is_empty() => all.extend(cpus),
-            _ => return Vec::new(),
-        }
-    }
-    all.sort_unstable();
-    all.dedup();
-    all
+    runtime_spec::cpus_together(containers.into_iter().map(|(_, resources)| resources))
 }
 
 #[cfg(test)]

@@ -104,6 +104,7 @@ impl Driver {
         step(span!("pin"), self.pin_with(live, Some((&id, &spec.resources)))).await?;
         journal.note(Step::Grow(self.capacity.size()));
         step(span!("grow the VM"), self.grow(live, size)).await?;
+        always(span!("stop vCPUs"), self.stop_vcpus(live, size.vcpus)).await;
         // All or nothing, so there is nothing to undo before it is done.
         let images_before = self.plugs.image_bytes();
         let plugging = self.plugs.plug(live, &self.node.backends, &image, &spec);

@@ -63,6 +63,15 @@ impl Driver {
         }
     }
 
+    /// Takes vCPUs beyond `most` from the VM, and no memory. A VM starts before anyone knows on which CPUs of
+    /// the node its containers will run.
+    pub(super) async fn stop_vcpus(&mut self, live: &Live, most: u8) {
+        let now = self.capacity.size();
+        if now.vcpus > most {
+            self.shrink(live, VmSize { vcpus: most, ..now }).await;
+        }
+    }
+
     async fn resize(&mut self, live: &Live, wanted: VmSize) -> Result<(), PodError> {
         let Some(resize) = self.capacity.resize(wanted) else { return Ok(()) };
         self.commit_status().await?;

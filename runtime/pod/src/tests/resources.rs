@@ -212,6 +212,34 @@ async fn vcpus_run_where_all_containers_together_may() {
 }
 
 #[tokio::test]
+async fn a_vm_has_no_more_vcpus_than_all_containers_together_have_cpus() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let bound = |cpus: &str| Resources { cpuset_cpus: cpus.into(), cpu_quota: -1, ..Resources::default() };
+    let spec = |name: &str, cpus: &str| ContainerSpec { resources: bound(cpus), ..container(name) };
+    let vcpus = || world.pods.pod(&pod_id).unwrap().ledger.size.vcpus;
+    assert_eq!(vcpus(), 8);
+    world.pods.create_container(&pod_id, spec("first", "2-3")).await.unwrap();
+    assert_eq!(vcpus(), 2);
+    let second = world.pods.create_container(&pod_id, spec("second", "5")).await.unwrap();
+    world.pods.update_container(&second, bound("3")).await.unwrap();
+    world.script.fail("agent.create");
+    world.pods.create_container(&pod_id, container("free")).await.unwrap_err();
+    assert_eq!(vcpus(), 2);
+    let steps = [
+        "agent.resize 2 0",
+        "agent.create",
+        "agent.resize 3 0",
+        "agent.create",
+        "agent.resize 2 0",
+        "agent.resize 8 0",
+        "agent.create",
+        "agent.resize 2 0",
+    ];
+    assert_eq!(asked(&world), steps);
+}
+
+#[tokio::test]
 async fn a_pods_update_grows_and_shrinks_its_vm_within_its_bounds() {
     let world = World::new().await;
     let spec = PodSpec { resources: Some(Resources { cpu_quota: 100_000, ..memory(100) }), ..pod("web") };

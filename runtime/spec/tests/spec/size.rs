@@ -142,6 +142,22 @@ fn vcpus_follow_quotas_where_all_have_one() {
 }
 
 #[test]
+fn vcpus_are_no_more_than_the_cpus_of_the_node_that_all_containers_have() {
+    let on = |cpus: &str, quota| Resources { cpuset_cpus: cpus.into(), ..limits(0, quota) };
+    // Without a quota, as a kubelet wants it for exclusive CPUs.
+    let exclusive = pod(0, 0, -1);
+    assert_eq!(size(&exclusive, &[]).1, 4);
+    assert_eq!(size(&exclusive, &[on("2-3", -1)]).1, 2);
+    assert_eq!(size(&exclusive, &[on("2", -1), on("3", -1)]).1, 2);
+    assert_eq!(size(&exclusive, &[on("2-3", -1), on("3,7", -1)]).1, 3);
+    assert_eq!(size(&exclusive, &[on("0-15", -1)]).1, 4);
+    assert_eq!(size(&exclusive, &[on("2-3", -1), limits(0, -1)]).1, 4);
+    let limited = pod(0, 0, 150_000);
+    assert_eq!(size(&limited, &[on("0-2", 100_000)]).1, 2);
+    assert_eq!(size(&limited, &[on("0", 100_000)]).1, 1);
+}
+
+#[test]
 fn page_structures_of_images_beyond_the_overheads_are_added() {
     let limited = pod(200 << 20, 30 << 20, 0);
     assert_eq!([0, 100, 512].map(|images| with_images(&limited, images)), [234; 3]);
