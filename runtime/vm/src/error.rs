@@ -52,7 +52,7 @@ pub enum VmError {
     NoStream { port: u32 },
     #[error("cannot use the guest's stream to port {port}")]
     Stream { port: u32, source: std::io::Error },
-    #[error("cannot bind the vCPUs of process {pid} to CPUs {cpus:?}")]
+    #[error("cannot bind process {pid} to CPUs {cpus:?}")]
     Pin { pid: u32, cpus: Vec<u32>, source: std::io::Error },
     #[error("cannot set the OOM score of process {pid} to {score}")]
     OomScore { pid: u32, score: i32, source: std::io::Error },

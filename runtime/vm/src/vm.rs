@@ -260,11 +260,11 @@ impl Vm {
     }
 
     /// Makes vCPUs until there are `count`, for the agent to bring up. Existing ones stay. New ones run on
-    /// the CPUs of the last [`pin_vcpus`](Self::pin_vcpus). An older VMM has made all of them at boot, so it
+    /// the CPUs of the last [`pin`](Self::pin). An older VMM has made all of them at boot, so it
     /// is not asked.
     ///
     /// # Errors
-    /// As [`boot`](Self::boot) and [`pin_vcpus`](Self::pin_vcpus).
+    /// As [`boot`](Self::boot) and [`pin`](Self::pin).
     pub async fn make_vcpus(&self, count: u8) -> Result<(), VmError> {
         if self.0.version < VCPUS_VERSION {
             return Ok(());
@@ -383,11 +383,11 @@ impl Vm {
         }
     }
 
-    /// Lets the vCPUs run on these CPUs of the host only, or on all of them if the list is empty.
+    /// Lets the VMM and its share run on these CPUs of the host only, or on all of them if the list is empty.
     ///
     /// # Errors
     /// A CPU does not exist, or the VMM may not use it.
-    pub fn pin_vcpus(&self, cpus: &[u32]) -> Result<(), VmError> {
+    pub fn pin(&self, cpus: &[u32]) -> Result<(), VmError> {
         // Locked until the binding is done, so new vCPUs follow it.
         let mut pinned = self.pinned();
         crate::pin::pin(self.pid(), cpus)?;

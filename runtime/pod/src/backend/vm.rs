@@ -139,7 +139,7 @@ pub(crate) trait Vm: Debug + Send + Sync {
     async fn resized(&self);
     /// Makes vCPUs until there are so many, for the agent to bring up.
     async fn make_vcpus(&self, count: u8) -> Result<(), BackendError>;
-    /// Binds the vCPUs to these CPUs of the host; an empty list removes the binding.
+    /// Binds the VMM and its share to these CPUs of the host; an empty list removes the binding.
     async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError>;
     /// Moves the VMM to these cgroups, one in each hierarchy of the node. Memory taken so far stays accounted
     /// to the old ones.
@@ -354,7 +354,7 @@ impl Vm for SpawnedVm {
     }
 
     async fn pin(&self, cpus: &[u32]) -> Result<(), BackendError> {
-        Ok(self.0.pin_vcpus(cpus)?)
+        Ok(self.0.pin(cpus)?)
     }
 
     async fn enter_cgroups(&self, cgroups: &[PathBuf]) -> Result<(), BackendError> {

@@ -1,6 +1,6 @@
-//! The size of a pod's VM, and the host CPUs of its vCPUs.
+//! The size of a pod's VM, and the host CPUs it runs on.
 //!
-//! Only [`Capacity`] knows the pod's limits, the last size requested of the VM, and the CPUs of its vCPUs.
+//! Only [`Capacity`] knows the pod's limits, the last size requested of the VM, and its CPUs.
 //! The containers' limits stay with the containers and come as arguments of each call. The ledger in
 //! `runtime-spec` decides each one's share; `resize.rs` applies a new size.
 
@@ -25,7 +25,7 @@ pub(crate) struct Capacity {
     /// The pod's own limits as its spec has them.
     spec: PodLimits,
     status: CapacityStatus,
-    /// CPUs of the vCPUs; empty for no binding.
+    /// CPUs of the VMM and its share; empty for no binding.
     pinned: Vec<u32>,
     /// The VMM's OOM score, if this daemon has set one for containers.
     oom_score: Option<i32>,
@@ -122,7 +122,7 @@ impl Capacity {
         Some(Resize { from: to, to, boot: self.bounds.boot })
     }
 
-    /// Binds the vCPUs as these containers ask.
+    /// Binds the VM as these containers ask.
     pub(crate) async fn pin<'a>(
         &mut self,
         live: &Live,
@@ -165,11 +165,12 @@ fn oom_score<'a>(containers: impl IntoIterator<Item = Limits<'a>>) -> Option<i32
     scores.min().and_then(|score| i32::try_from(score.max(OOM_SCORE_MIN)).ok())
 }
 
-/// CPUs for the vCPUs; empty for all.
+/// CPUs for the VMM and its share; empty for all.
 ///
-/// CPUs chosen by the kubelet's CPU manager are the node's, and mean nothing inside the guest. So the VM's
-/// vCPUs run on the CPUs of all its containers together, as soon as each container names some. The guest's
-/// scheduler divides them among the pod's containers.
+/// CPUs chosen by the kubelet's CPU manager are the node's, and mean nothing inside the guest. So the VM runs
+/// on the CPUs of all its containers together, as soon as each container names some. The guest's scheduler
+/// divides them among the pod's containers. Its devices run there too: all other CPUs may be another pod's
+/// alone.
 fn cpus<'a>(containers: impl IntoIterator<Item = Limits<'a>>) -> Vec<u32> {
     runtime_spec::cpus_together(containers.into_iter().map(|(_, resources)| resources))
 }
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpus_are_bound_once_every_container_names_cpus() {
+    fn a_vm_is_bound_once_every_container_names_cpus() {
         let (first, second, free) = (bound("2-3"), bound("3,5"), Resources::default());
         assert_eq!(cpus([("a", &first), ("b", &second)]), [2, 3, 5]);
         assert!(cpus([("a", &first), ("c", &free)]).is_empty());
