@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 use agent_container::cgroup::CGROUP_ROOT;
+use proto_agent::RECLAIMED_BYTES_MAX;
 
 use crate::proc_figures::bytes;
 
@@ -16,9 +17,6 @@ const MEMINFO: &str = "/proc/meminfo";
 
 /// A smaller cache is left alone: it holds the running programs, and they would be read again at once.
 const LEAST_BYTES: u64 = 8 << 20;
-
-/// Most bytes reclaimed by one call. It delays the guest's programs meanwhile.
-const MOST_BYTES: u64 = 512 << 20;
 
 /// Asks the kernel to reclaim half of the cache; it chooses the pages by their last use. Returns by how many
 /// bytes the cache shrank.
@@ -42,7 +40,7 @@ fn cached() -> io::Result<u64> {
 }
 
 fn half(cached: u64) -> Option<u64> {
-    (cached >= LEAST_BYTES).then_some((cached / 2).min(MOST_BYTES))
+    (cached >= LEAST_BYTES).then_some((cached / 2).min(RECLAIMED_BYTES_MAX))
 }
 
 #[cfg(test)]
@@ -53,6 +51,6 @@ mod tests {
     fn half_of_a_cache_is_wanted_within_bounds() {
         assert_eq!(half(LEAST_BYTES - 1), None);
         assert_eq!(half(LEAST_BYTES), Some(LEAST_BYTES / 2));
-        assert_eq!(half(u64::MAX), Some(MOST_BYTES));
+        assert_eq!(half(u64::MAX), Some(RECLAIMED_BYTES_MAX));
     }
 }

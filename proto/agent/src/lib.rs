@@ -72,6 +72,9 @@ pub mod agent_ttrpc {
     include!(concat!(env!("OUT_DIR"), "/agent_ttrpc.rs"));
 }
 
+/// Most bytes of cache that a guest gives back at one request. It delays the guest's programs meanwhile.
+pub const RECLAIMED_BYTES_MAX: u64 = 512 << 20;
+
 /// Longest frame, in bytes. A stream header is far shorter, and a peer cannot make the reader allocate more.
 pub const FRAME_BYTES_MAX: u32 = 64 * 1024;
 

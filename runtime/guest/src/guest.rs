@@ -15,7 +15,7 @@ use proto_agent::agent::{
     StreamOpen, StreamOpened, UpdateContainerRequest, UsageRequest, UsageResponse, WaitRequest, Wake,
 };
 use proto_agent::agent_ttrpc::AgentClient;
-use proto_agent::{port, version};
+use proto_agent::{RECLAIMED_BYTES_MAX, port, version};
 use runtime_fail_points::{Point, pass_async};
 use runtime_spans::{span, step};
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User, VolumeLimits};
@@ -318,14 +318,15 @@ impl Guest {
         .await
     }
 
-    /// Has the guest give back memory used for cached files, and returns the number of bytes.
+    /// Has the guest give back memory used for cached files, and returns the number of bytes, at most
+    /// [`RECLAIMED_BYTES_MAX`]: a counter of the whole node adds it up.
     pub async fn reclaim(&self) -> Result<u64, GuestError> {
         let request = ReclaimRequest::default();
         self.call(Point::AgentReclaim, "Reclaim", SHORT, async |client: AgentClient| {
             client.reclaim(context(SHORT), &request).await
         })
         .await
-        .map(|answer| answer.reclaimed)
+        .map(|answer| answer.reclaimed.min(RECLAIMED_BYTES_MAX))
     }
 
     /// Usage of containers and interfaces up to now.

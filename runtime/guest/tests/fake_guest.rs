@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use proto_agent::agent::{self, *};
 use proto_agent::agent_ttrpc::{Agent, create_agent};
-use proto_agent::{failure, frame, port, version};
+use proto_agent::{RECLAIMED_BYTES_MAX, failure, frame, port, version};
 use runtime_guest::{FailureReason, Guest, GuestError, RefusedCode, SignalTarget, ready};
 use runtime_spec::{ContainerSlots, Signal, StartFailure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -92,6 +92,10 @@ impl Agent for FakeAgent {
 
     async fn signal(&self, _: &TtrpcContext, _: SignalRequest) -> ttrpc::Result<SignalResponse> {
         Ok(SignalResponse { killed: (0..5000).collect(), ..Default::default() })
+    }
+
+    async fn reclaim(&self, _: &TtrpcContext, _: ReclaimRequest) -> ttrpc::Result<ReclaimResponse> {
+        Ok(ReclaimResponse { reclaimed: u64::MAX, ..Default::default() })
     }
 
     async fn wait(&self, _: &TtrpcContext, _: WaitRequest) -> ttrpc::Result<WaitResponse> {
@@ -211,6 +215,7 @@ async fn what_a_guest_that_lies_answers_is_bounded() {
     assert!(grouped.to_string().contains("65537 groups"), "{grouped}");
     let killed = guest.signal("c1", SignalTarget::Container, Signal(9)).await.unwrap();
     assert_eq!(killed.len(), 4096);
+    assert_eq!(guest.reclaim().await.unwrap(), RECLAIMED_BYTES_MAX);
     // A message of a MiB is not taken in, and the next call has a connection again.
     let flooding = create("flooding").await.unwrap_err();
     assert!(matches!(flooding, GuestError::Unreachable { .. }), "{flooding}");
