@@ -23,6 +23,7 @@ pub mod doctor;
 mod driver;
 mod error;
 mod full_disks;
+mod guest_clocks;
 mod host;
 mod id;
 mod installation;

@@ -56,6 +56,7 @@ impl Pods {
         crate::spares::look(&node);
         crate::spares::networks::begin(&node);
         crate::reclaim::begin(&node);
+        crate::guest_clocks::begin(&node);
         Ok(Pods { node })
     }
 

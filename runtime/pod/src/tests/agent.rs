@@ -5,7 +5,10 @@ use std::io;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
-use proto_agent::agent::{ConfigurePodRequest, PreparePodRequest, StatsResponse, StreamKind, UsageResponse};
+use proto_agent::agent::{
+    ClockReference, ClockStats, ConfigurePodRequest, PreparePodRequest, StatsResponse, StreamKind,
+    UsageResponse,
+};
 use proto_vmm::{StopReason, StopReport};
 use runtime_guest::{
     FailureReason, GuestError, ProcessExit, PublishedVersion, RefusedCode, ReplayedSettings, SignalTarget,
@@ -290,7 +293,11 @@ impl Agent for FakeAgent {
 
     async fn stats(&self) -> Result<StatsResponse, BackendError> {
         self.step("agent.stats").await?;
-        Ok(StatsResponse { memory_total: 100, memory_available: 60, ..StatsResponse::default() })
+        let reads_clock = self.script.state().reads_clock;
+        let reference =
+            if reads_clock { ClockReference::CLOCK_REFERENCE_PTP_KVM } else { Default::default() };
+        let clock = Some(ClockStats { reference: reference.into(), ..Default::default() }).into();
+        Ok(StatsResponse { memory_total: 100, memory_available: 60, clock, ..StatsResponse::default() })
     }
 
     async fn usage(&self) -> Result<UsageResponse, BackendError> {

@@ -9,6 +9,7 @@ mod exec;
 mod found_again;
 mod frozen_disk;
 mod full_disk;
+mod guest_clocks;
 mod host_sockets;
 mod ids;
 mod leases;

@@ -171,6 +171,8 @@ pub(crate) struct State {
     /// Bytes written by the VM so far, and between two reads.
     pub(crate) written_bytes: u64,
     pub(crate) written_bytes_each: u64,
+    /// Guests read the node's clock.
+    pub(crate) reads_clock: bool,
     /// Programs wait for a file lock, and end when their VMM is asked to interrupt them.
     pub(crate) waits_for_a_lock: bool,
     /// The configuration of the last guest.
