@@ -1,7 +1,7 @@
 //! Serves the host's connections on the stream port. One frame names the stream, one frame answers whether it
 //! opens, and then the connection carries the stream's bytes ([`crate::streams`]).
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(crate) async fn run(listener: HostListener, pod: Arc<Pod>) {
 /// Serves one connection to its end. It never blocks.
 async fn serve<S>(pod: &Pod, mut connection: S) -> Result<(), StreamError>
 where
-    S: AsyncRead + AsyncWrite + Unpin + Into<OwnedFd>,
+    S: AsyncRead + AsyncWrite + Unpin + AsFd + Into<OwnedFd>,
 {
     let open: StreamOpen =
         tokio::time::timeout(OPEN, read_frame(&mut connection)).await.map_err(|_| StreamError::Silent)??;

@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
@@ -19,7 +21,7 @@ const CHUNK_BYTES: usize = 8 * 1024;
 /// How long one way may go on after a failure of the other, as with containerd's port-forward.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Interval of checks whether a program is gone after its half-close. A gone program takes no answer.
+/// Interval of checks whether a client is gone after its half-close. A gone client takes no answer.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// Carries bytes both ways, each to its own end.
@@ -47,35 +49,69 @@ where
     S: AsyncRead + AsyncWrite,
 {
     let look = program.as_fd().try_clone_to_owned()?;
-    let (mut from_program, mut to_program) = program.into_split();
+    carry_until(program, server, || has_hung_up(look.as_fd())).await
+}
+
+/// Carries a connection of the other side of a VM both ways, like [`carry_for`]. The connection is a stream
+/// socket. A socket between host and guest reports no hang-up while one's own end is open.
+///
+/// # Errors
+/// As [`carry`].
+pub async fn carry_across<A, S>(other_side: A, server: S) -> io::Result<()>
+where
+    A: AsyncRead + AsyncWrite + AsFd,
+    S: AsyncRead + AsyncWrite,
+{
+    let look = other_side.as_fd().try_clone_to_owned()?;
+    carry_until(other_side, server, || takes_nothing_more(look.as_fd())).await
+}
+
+/// Carries bytes both ways until their ends. After the client's last byte, the way back also ends once the
+/// client is gone.
+async fn carry_until<A, S>(client: A, server: S, is_gone: impl Fn() -> bool) -> io::Result<()>
+where
+    A: AsyncRead + AsyncWrite,
+    S: AsyncRead + AsyncWrite,
+{
+    let (mut from_client, mut to_client) = tokio::io::split(client);
     let (mut from_server, mut to_server) = tokio::io::split(server);
     let (said, last_word) = oneshot::channel();
     // Neither takes its halves: they live until both ways have ended.
     let question = async {
-        copy(&mut from_program, &mut to_server).await?;
+        copy(&mut from_client, &mut to_server).await?;
         let _ = said.send(());
         Ok(())
     };
+    let gone = async {
+        last_word.await.map_err(drop)?;
+        while !is_gone() {
+            sleep(LOOK_EVERY).await;
+        }
+        Ok::<_, ()>(())
+    };
     let answer = async {
         tokio::select! {
-            answered = copy(&mut from_server, &mut to_program) => answered,
-            Ok(()) = async { last_word.await.map_err(drop)?; gone(look.as_fd()).await } => Ok(()),
+            answered = copy(&mut from_server, &mut to_client) => answered,
+            Ok(()) = gone => Ok(()),
         }
     };
     both(question, answer).await
 }
 
-/// Returns once the program's end is fully closed.
-async fn gone(program: BorrowedFd<'_>) -> Result<(), ()> {
-    loop {
-        let mut look = [PollFd::new(&program, PollFlags::empty())];
-        // Hang-ups are always reported, and the poll does not wait.
-        if poll(&mut look, Some(&Timespec::default())).is_err()
-            || look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
-        {
-            return Ok(());
-        }
-        sleep(LOOK_EVERY).await;
+/// Returns true if the program's end is fully closed.
+fn has_hung_up(program: BorrowedFd<'_>) -> bool {
+    let mut look = [PollFd::new(&program, PollFlags::empty())];
+    // Hang-ups are always reported, and the poll does not wait.
+    poll(&mut look, Some(&Timespec::default())).is_err()
+        || look[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+}
+
+/// Returns true if the other end reads no more. The kernel checks this first, also for a send of no bytes
+/// (`vsock_connectible_sendmsg`, net/vmw_vsock/af_vsock.c; `unix_stream_sendmsg`, net/unix/af_unix.c).
+fn takes_nothing_more(socket: BorrowedFd<'_>) -> bool {
+    match send(socket, &[], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        Ok(_) | Err(Errno::AGAIN | Errno::INTR) => false,
+        Err(_) => true,
     }
 }
 
@@ -235,6 +271,24 @@ mod tests {
         drop(program);
         carrying.await.unwrap().unwrap();
         assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_never_answers_is_let_go_when_the_other_side_is_gone() {
+        let ((mut client, ours), (theirs, mut server)) =
+            (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
+        let carrying = tokio::spawn(carry_across(ours, theirs));
+        client.write_all(b"question").await.unwrap();
+        // A half-close alone leaves the way back open, however long the answer takes.
+        client.shutdown().await.unwrap();
+        let mut heard = String::new();
+        server.read_to_string(&mut heard).await.unwrap();
+        assert_eq!(heard, "question");
+        sleep(10 * LOOK_EVERY).await;
+        server.write_all(b"late").await.unwrap();
+        client.read_exact(&mut [0; 4]).await.unwrap();
+        drop(client);
+        carrying.await.unwrap().unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -33,13 +34,14 @@ impl Forward {
         Ok(Forward { connection: connect(port).await?, _place: place })
     }
 
-    /// Carries bytes both ways, each to its own end.
+    /// Carries bytes both ways, each to its own end. A server that hangs holds no place for a client that is
+    /// gone.
     pub(crate) async fn serve<S>(self, host: S) -> io::Result<()>
     where
-        S: AsyncRead + AsyncWrite + Unpin,
+        S: AsyncRead + AsyncWrite + AsFd,
     {
         let Forward { connection, _place } = self;
-        runtime_ways::carry(host, connection).await
+        runtime_ways::carry_across(host, connection).await
     }
 }
 
@@ -63,8 +65,8 @@ async fn connect(port: u16) -> Result<TcpStream, String> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-    use tokio::net::TcpListener;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, UnixStream};
 
     use super::*;
 
@@ -72,7 +74,7 @@ mod tests {
     async fn each_side_s_half_close_is_passed_on() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (mut host, theirs) = duplex(64);
+        let (mut host, theirs) = UnixStream::pair().unwrap();
         let connection = Forward::connect(u32::from(port)).await.unwrap();
         let serving = tokio::spawn(connection.serve(theirs));
         let (mut server, _) = listener.accept().await.unwrap();
@@ -93,7 +95,7 @@ mod tests {
     async fn an_answer_of_a_server_that_closes_without_reading_is_carried() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let (mut host, theirs) = duplex(64);
+        let (mut host, theirs) = UnixStream::pair().unwrap();
         let connection = Forward::connect(u32::from(port)).await.unwrap();
         let serving = tokio::spawn(connection.serve(theirs));
         let (mut server, _) = listener.accept().await.unwrap();
@@ -108,6 +110,22 @@ mod tests {
         assert_eq!(answer, "too large");
         drop(host);
         let _ = serving.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_server_that_hangs_holds_no_place_for_a_client_that_is_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (mut host, theirs) = UnixStream::pair().unwrap();
+        let connection = Forward::connect(u32::from(port)).await.unwrap();
+        let (mut server, _) = listener.accept().await.unwrap();
+        let serving = tokio::spawn(connection.serve(theirs));
+        host.write_all(b"question").await.unwrap();
+        drop(host);
+        serving.await.unwrap().unwrap();
+        let mut text = String::new();
+        server.read_to_string(&mut text).await.unwrap();
+        assert_eq!(text, "question");
     }
 
     #[tokio::test]
