@@ -28,8 +28,11 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const SETTLED_LOOKS: u32 = 3;
 
 /// Lines of the daemon's log about an unusable template or pool member.
-const SECOND_BEST: [&str; 2] =
-    ["a template is discarded, and the pod boots", "a spare is no good; the pod starts without"];
+const SECOND_BEST: [&str; 3] = [
+    "a template is discarded, and the pod boots",
+    "a template's VM does not come up, and the pod boots",
+    "a spare is no good; the pod starts without",
+];
 
 /// One test's host.
 #[derive(Debug)]

@@ -1,11 +1,12 @@
 //! A pod's start from a template, if its handler allows it and there is one.
 
 use std::fs::File;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use proto_vmm::{StopReason, StopReport};
 
 use super::context::StartContext;
-use crate::backend::{RestoreRequest, Vm};
+use crate::backend::{BackendError, BackendErrorKind, RestoreRequest, Vm};
 use crate::error::PodError;
 use crate::templates::{self, Template, TemplateShape};
 
@@ -14,8 +15,42 @@ use crate::templates::{self, Template, TemplateShape};
 pub(super) struct Chosen {
     shape: TemplateShape,
     template: Arc<Template>,
-    /// Whether a VM from it did not come up, or could not be restored.
-    failed: AtomicBool,
+    /// Why a VM from it did not come up, or could not be restored.
+    failure: OnceLock<Blame>,
+}
+
+/// What a failure of a template's VM says of the template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// It is no good.
+    Template,
+    /// Nothing for certain: the node may be busy or out of memory, or the pod's limits too low.
+    Nobody,
+}
+
+impl Blame {
+    pub(super) fn of_error(error: &BackendError) -> Blame {
+        match error.kind() {
+            BackendErrorKind::Unreachable | BackendErrorKind::Ended | BackendErrorKind::Failed => {
+                Blame::Nobody
+            }
+            BackendErrorKind::Invalid | BackendErrorKind::Precondition | BackendErrorKind::Refused => {
+                Blame::Template
+            }
+        }
+    }
+
+    pub(super) fn of_end(report: &StopReport) -> Blame {
+        match report.reason {
+            // Among others, a VMM killed by the node's kernel.
+            StopReason::Vmm { .. } | StopReason::Requested => Blame::Nobody,
+            StopReason::GuestReset
+            | StopReason::GuestPanic { .. }
+            | StopReason::TripleFault
+            | StopReason::InternalError { .. }
+            | StopReason::EntryFailed { .. } => Blame::Template,
+        }
+    }
 }
 
 impl Chosen {
@@ -26,7 +61,7 @@ impl Chosen {
         let scope = rules.find(record.handler()).ok()?.template;
         let shape = TemplateShape::wanted(scope, &record.bounds, &record.spec.namespace)?;
         match templates::take(node, &shape) {
-            Ok(template) => Some(Chosen { shape, template, failed: AtomicBool::new(false) }),
+            Ok(template) => Some(Chosen { shape, template, failure: OnceLock::new() }),
             Err(absent) => {
                 tracing::info!(pod = context.id(), reason = absent.text(), "a pod boots");
                 None
@@ -48,17 +83,22 @@ impl Chosen {
         program_port: bool,
     ) -> Result<(), PodError> {
         const DOING: &str = "starting the VM from a template";
-        let template = self.template.parts();
-        let template = template.map_err(|error| PodError::internal(DOING).because(error))?;
+        let template = self.template.parts().map_err(|error| {
+            self.note_failure(Blame::Nobody);
+            PodError::internal(DOING).because(error)
+        })?;
         let bounds = context.record.bounds;
         let request = RestoreRequest { bounds, template, root_image, program_port };
         let restored = vm.restore(request).await;
-        restored.map_err(|error| PodError::internal(DOING).because(error))
+        restored.map_err(|error| {
+            self.note_failure(Blame::of_error(&error));
+            PodError::internal(DOING).because(error)
+        })
     }
 
-    /// Notes the failure of the template's VM.
-    pub(super) fn note_failure(&self) {
-        self.failed.store(true, Ordering::Relaxed);
+    /// Notes the failure of the template's VM. The first one counts.
+    pub(super) fn note_failure(&self, blame: Blame) {
+        let _ = self.failure.set(blame);
     }
 
     /// Notes that a pod has started from the template.
@@ -66,14 +106,17 @@ impl Chosen {
         context.node.templates.note_success(&self.shape);
     }
 
-    /// After a failure of the template's VM: no other pod starts from the template, and a new one is made.
-    pub(super) fn discard_failed(&self, context: &StartContext, error: &PodError) -> bool {
-        if !self.failed.load(Ordering::Relaxed) {
-            return false;
+    /// Returns true after a failure of the template's VM: the pod boots. If the template is to blame, or has
+    /// failed too often, no other pod starts from it, and a new one is made.
+    pub(super) fn has_failed(&self, context: &StartContext, error: &PodError) -> bool {
+        let Some(blame) = self.failure.get() else { return false };
+        let (node, pod, error) = (&context.node, context.id(), error.chain());
+        if *blame == Blame::Template || node.templates.note_doubt(&self.shape, &self.template) {
+            tracing::warn!(pod, error, "a template is discarded, and the pod boots");
+            templates::discard(node, &self.shape, &self.template);
+        } else {
+            tracing::warn!(pod, error, "a template's VM does not come up, and the pod boots");
         }
-        let error = error.chain();
-        tracing::warn!(pod = context.id(), error, "a template is discarded, and the pod boots");
-        templates::discard(&context.node, &self.shape, &self.template);
         true
     }
 }

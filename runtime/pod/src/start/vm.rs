@@ -6,13 +6,13 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
-use proto_vmm::{Device, Slot};
+use proto_vmm::{Device, Slot, StopReport};
 use runtime_spec::VolumeCache;
 use tokio::sync::watch;
 
 use super::context::{Failed, MADE_WITHIN, StartContext};
 use super::spare;
-use super::template::Chosen;
+use super::template::{Blame, Chosen};
 use super::up::{Up, check_layer_limits, keeps, names_sockets, versions};
 use super::vmm::{log_owner, make_cgroups, record, set_oom_score};
 use crate::backend::{Agent, BootRequest, GuestReleases, SpawnRequest, Vm};
@@ -61,7 +61,7 @@ pub(super) async fn up(
     let chosen = Chosen::of(context);
     let outcome = raise(context, called_off.clone(), chosen.as_ref(), vmm).await;
     let failed = match (outcome, &chosen) {
-        (Err(failed), Some(chosen)) if chosen.discard_failed(context, &failed.error) => failed,
+        (Err(failed), Some(chosen)) if chosen.has_failed(context, &failed.error) => failed,
         (outcome, chosen) => {
             if let (Ok(_), Some(chosen)) = (&outcome, chosen) {
                 chosen.note_success(context);
@@ -195,8 +195,7 @@ async fn boot(
     let doing = format!("booting the VM: opening {}", places.root_image.name().display());
     let root_image = context.node.root_image(&doing).await?;
     if let Some(chosen) = chosen {
-        let restored = chosen.restore(context, vm, root_image, program_port).await;
-        restored.inspect_err(|_| chosen.note_failure())?;
+        chosen.restore(context, vm, root_image, program_port).await?;
     } else {
         let (bounds, kernel) = (context.record.bounds, places.kernels.of(context.record.bounds.kernel));
         let request = BootRequest { bounds, kernel: open(kernel).await?, root_image, program_port };
@@ -228,32 +227,33 @@ async fn wait_ready(
         }
         vm.wait_ready().await
     };
-    let outcome = tokio::select! {
+    let ended = |report: &StopReport| unavailable(format!("booting the VM: {}", vm_end::describe(report)));
+    let (blame, error) = tokio::select! {
         biased;
         ready = ready => match ready {
-            Ok(ready) => Ok(ready),
-            Err(error) => Err(died(vm).await.unwrap_or_else(|| unavailable("booting the VM").because(error))),
+            Ok(ready) => return Ok(ready),
+            Err(error) => match died(vm).await {
+                Some(report) => (Blame::of_end(&report), ended(&report)),
+                None => (Blame::of_error(&error), unavailable("booting the VM").because(error)),
+            },
         },
-        report = vm.stopped() => {
-            Err(unavailable(format!("booting the VM: {}", vm_end::describe(&report))))
-        }
+        report = vm.stopped() => (Blame::of_end(&report), ended(&report)),
         () = off => return Err(unavailable("booting the VM: called off")),
         () = tokio::time::sleep(READY_WITHIN) => {
             let console = vm.console().await.unwrap_or_default();
             let silent = format!("booting the VM: the agent said nothing within {} s", READY_WITHIN.as_secs());
-            Err(unavailable(vm_end::with_console(silent, &console)))
+            (Blame::Nobody, unavailable(vm_end::with_console(silent, &console)))
         }
     };
-    if let (Err(_), Some(chosen)) = (&outcome, chosen) {
-        chosen.note_failure();
+    if let Some(chosen) = chosen {
+        chosen.note_failure(blame);
     }
-    outcome
+    Err(error)
 }
 
-/// The failure with the VM's end, if this is why the agent did not answer.
-async fn died(vm: &Arc<dyn Vm>) -> Option<PodError> {
-    let report = tokio::time::timeout(Duration::from_millis(500), vm.stopped()).await.ok()?;
-    Some(unavailable(format!("booting the VM: {}", vm_end::describe(&report))))
+/// The VM's end, if this is why the agent did not answer.
+async fn died(vm: &Arc<dyn Vm>) -> Option<StopReport> {
+    tokio::time::timeout(Duration::from_millis(500), vm.stopped()).await.ok()
 }
 
 fn unavailable(text: impl Into<String>) -> PodError {

@@ -31,6 +31,10 @@ const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Number of pods after which a template is replaced.
 const PODS_MAX: u64 = 1000;
 
+/// Failures in a row, of unknown blame, after which a template is discarded. Most are the node's: it is busy, or
+/// short of memory. Without a template all pods would boot then, which takes more of both.
+const DOUBTS_MAX: u32 = 3;
+
 /// A saved VM.
 #[derive(Debug)]
 pub(crate) struct Template {
@@ -125,6 +129,8 @@ struct Kept {
     template: Arc<Template>,
     pods: u64,
     used: Instant,
+    /// Failures of unknown blame since the last success.
+    doubts: u32,
 }
 
 #[derive(Debug)]
@@ -214,7 +220,22 @@ impl Templates {
 
     /// A pod has started from the template of this shape.
     pub(crate) fn note_success(&self, shape: &TemplateShape) {
-        self.lock().failures.remove(shape);
+        let mut inner = self.lock();
+        inner.failures.remove(shape);
+        if let Some(kept) = inner.kept.get_mut(shape) {
+            kept.doubts = 0;
+        }
+    }
+
+    /// A pod's VM from this template has failed, and the template may not be to blame. Returns true if that
+    /// was so too often.
+    pub(crate) fn note_doubt(&self, shape: &TemplateShape, template: &Arc<Template>) -> bool {
+        let mut inner = self.lock();
+        let kept = inner.kept.get_mut(shape).filter(|kept| Arc::ptr_eq(&kept.template, template));
+        kept.is_some_and(|kept| {
+            kept.doubts += 1;
+            kept.doubts >= DOUBTS_MAX
+        })
     }
 
     /// The template of this shape has failed: no other pod starts from it. Returns whether the caller starts
@@ -322,7 +343,7 @@ impl Inner {
         template: Template,
         now: Instant,
     ) -> Vec<TemplateShape> {
-        let kept = Kept { template: Arc::new(template), pods: 0, used: now };
+        let kept = Kept { template: Arc::new(template), pods: 0, used: now, doubts: 0 };
         self.kept.insert(shape.clone(), kept);
         // Its files are about to replace those.
         self.leftovers.retain(|other| other != shape);
