@@ -9,8 +9,8 @@
 //! | [`ptp`] | the host's clock, if KVM exposes it |
 //!
 //! If KVM does not expose the clock, the daemon's requests for usage and for statistics carry the host's time
-//! instead; the daemon sends some each 32 s for that alone. They arrive some tens of milliseconds late, so the
-//! clock is only corrected if its offset is larger than that.
+//! instead. The daemon sends some every 32 s for that alone. They arrive some tens of milliseconds late, so
+//! the clock is only corrected if its offset is larger than that.
 
 mod law;
 mod offset;

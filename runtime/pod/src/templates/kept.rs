@@ -31,8 +31,8 @@ const AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Number of pods after which a template is replaced.
 const PODS_MAX: u64 = 1000;
 
-/// Failures in a row, of unknown blame, after which a template is discarded. Most are the node's: it is busy, or
-/// short of memory. Without a template all pods would boot then, which takes more of both.
+/// Failures in a row, of unknown blame, after which a template is discarded. Most are the node's: it is busy,
+/// or short of memory. Without a template all pods would boot then, which takes more of both.
 const DOUBTS_MAX: u32 = 3;
 
 /// A saved VM.
