@@ -126,3 +126,57 @@ fn a_share_ends_with_its_vmm_however_that_ends() {
     child.0.wait().unwrap();
     share.wait_for_end();
 }
+
+/// `mov dword [at], value`, for an address below 2 GiB.
+fn store(at: u32, value: u32) -> Vec<u8> {
+    [&[0xc7, 0x04, 0x25][..], &at.to_le_bytes(), &value.to_le_bytes()].concat()
+}
+
+/// A driver of the share's device that only begins: it waits for the device in its slot, and sets up both
+/// queues.
+fn driver() -> Vec<u8> {
+    /// Registers of the slot (vmm/vm/src/layout.rs), in a large page that is not mapped at the start.
+    const REGISTERS: u32 = 0xd000_0000 + 5 * 0x1000;
+    // The page tables at the start are for the first GiB: another directory for the fourth.
+    let mut code = [store(0xa018, 0xc003), store(0xc000 + 128 * 8, 0xd000_0083)].concat();
+    // mov ebx, REGISTERS
+    code.extend([&[0xbb][..], &REGISTERS.to_le_bytes()].concat());
+    // mov eax, [rbx + 8] (DeviceID); cmp eax, 26; jne back
+    code.extend([0x8b, 0x83, 8, 0, 0, 0, 0x83, 0xf8, 26, 0x75, 0xf5]);
+    let queue = |index: u32| {
+        let at = 0x20_0000 + (index << 16);
+        [(0x30, index), (0x38, 64), (0x80, at), (0x90, at + 0x4000), (0xa0, at + 0x8000), (0x44, 1)]
+    };
+    // The status goes up with the feature VERSION_1 and both queues (virtio 1.2, section 3.1.1).
+    let begin = [(0x70, 1), (0x70, 3), (0x24, 1), (0x20, 1), (0x70, 11)];
+    let writes = [&begin[..], &queue(0), &queue(1), &[(0x70, 15)]].concat();
+    // mov dword [rbx + register], value
+    code.extend(writes.iter().flat_map(|(register, value): &(u32, u32)| {
+        [&[0xc7, 0x83][..], &register.to_le_bytes(), &value.to_le_bytes()].concat()
+    }));
+    [code, print("up"), LOOP.to_vec()].concat()
+}
+
+#[test]
+fn a_driver_begins_and_both_filters_let_its_channel_be() {
+    let Some(mut vmm) = Vmm::start() else { return };
+    vmm.boot(&driver()).unwrap();
+    let share = Share::of(&vmm);
+    let fs = Request::Plug { slot: Slot::FS, device: Device::Fs { tag: "podvisor".into() } };
+    vmm.ask(fs, &[]).unwrap();
+    while !matches!(vmm.ask(Request::Console, &[]), Ok(Response::Console { text }) if text == "up") {}
+    let serving = || {
+        let tasks = std::fs::read_dir(share.proc().join("task")).unwrap().flatten();
+        let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name == "share\n").count()
+    };
+    let mut tries = 0;
+    while serving() == 0 {
+        tries += 1;
+        assert!(tries < TRIES_MAX, "no thread of the share serves\n{}", vmm.log());
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    vmm.ask(Request::Shutdown, &[]).unwrap();
+    assert!(vmm.end().1.success());
+    share.wait_for_end();
+}
