@@ -71,7 +71,7 @@ impl Failure {
         }
     }
 
-    fn code(&self) -> Code {
+    pub(crate) fn code(&self) -> Code {
         match self {
             Failure::Invalid(_) | Failure::Cdi(_) => Code::InvalidArgument,
             Failure::NotFound { .. } => Code::NotFound,

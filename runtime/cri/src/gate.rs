@@ -9,6 +9,7 @@ use tracing::{debug, warn};
 
 use crate::error::Failure;
 use crate::requests;
+use crate::traced;
 
 /// Runs one RPC's work and answers for it.
 pub(crate) async fn gate<T>(
@@ -16,7 +17,10 @@ pub(crate) async fn gate<T>(
     work: impl Future<Output = Result<T, Failure>>,
 ) -> Result<Response<T>, Status> {
     let started = Instant::now();
-    let outcome = work.await.map_err(Status::from);
+    let outcome = work.await.map_err(|failure| {
+        traced::failed(failure.code(), &failure);
+        Status::from(failure)
+    });
     requests::answered(rpc, outcome.as_ref().map_or_else(Status::code, |_| Code::Ok), started.elapsed());
     match outcome {
         Ok(answer) => {

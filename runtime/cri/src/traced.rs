@@ -5,6 +5,8 @@
 //! Names and attributes are those of OpenTelemetry's conventions for RPC ("Semantic conventions for gRPC")
 //! and for Kubernetes.
 
+use std::cell::Cell;
+use std::error::Error;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
@@ -27,13 +29,19 @@ const METHOD_BYTES_MAX: usize = 64;
 static CALLS: AtomicU64 = AtomicU64::new(1);
 
 tokio::task_local! {
-    /// The span of the call answered by this task.
-    static CALL: Span;
+    /// The call answered by this task.
+    static CALL: Call;
+}
+
+struct Call {
+    span: Span,
+    /// The span says why the call failed.
+    is_described: Cell<bool>,
 }
 
 /// The span of the call answered by this task, if spans are collected.
 pub(crate) fn current() -> Option<Span> {
-    CALL.try_with(Span::clone).ok().filter(|span| !span.is_disabled())
+    CALL.try_with(|call| call.span.clone()).ok().filter(|span| !span.is_disabled())
 }
 
 /// Wraps the services. Each call is in its span.
@@ -72,8 +80,21 @@ where
             }
             answer
         };
-        Box::pin(logged(log, CALL.scope(span.clone(), work).instrument(span)))
+        let call = Call { span: span.clone(), is_described: Cell::new(false) };
+        Box::pin(logged(log, CALL.scope(call, work).instrument(span)))
     }
+}
+
+/// Records why the call answered by this task failed. The answer has the whole text, and the span must not
+/// quote a guest.
+pub(crate) fn failed(code: Code, failure: &(dyn Error + 'static)) {
+    // Outside of calls there is nothing to record.
+    let _ = CALL.try_with(|call| {
+        if is_fault(code) {
+            runtime_spans::failed(&call.span, failure);
+            call.is_described.set(true);
+        }
+    });
 }
 
 /// Service and method of a CRI path. `None` for other paths.
@@ -125,7 +146,8 @@ impl CallEnd {
         let (code, message) =
             status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
         self.span.record("rpc.grpc.status_code", code as i64);
-        if is_fault(code) {
+        let is_described = CALL.try_with(|call| call.is_described.get()).unwrap_or(false);
+        if is_fault(code) && !is_described {
             self.span.record("otel.status_description", message);
         }
     }

@@ -4,6 +4,7 @@ use std::io;
 
 use proto_agent::version::VersionError;
 use proto_agent::{agent, failure};
+use runtime_spans::GuestText;
 use runtime_spec::StartFailure;
 
 use crate::text::{REFUSAL_CHARS_MAX, printable};
@@ -12,12 +13,13 @@ use crate::text::{REFUSAL_CHARS_MAX, printable};
 #[derive(Debug, thiserror::Error)]
 pub enum GuestError {
     /// The agent answered with a refusal.
-    #[error("the agent refused {method}: {message}")]
+    #[error("the agent refused {method}")]
     Refused {
         /// Name of the call.
         method: &'static str,
         /// The agent's text. It may come from a lying guest.
-        message: String,
+        #[source]
+        message: GuestText,
         /// The sort of refusal.
         code: RefusedCode,
         /// The reason, if the daemon acts on it.
@@ -135,7 +137,7 @@ impl GuestError {
             _ => RefusedCode::Other,
         };
         let reason = FailureReason::of(&status);
-        let message = printable(status.message(), REFUSAL_CHARS_MAX);
+        let message = GuestText(printable(status.message(), REFUSAL_CHARS_MAX));
         GuestError::Refused { method, message, code, reason }
     }
 

@@ -17,7 +17,7 @@ use proto_agent::agent::{
 use proto_agent::agent_ttrpc::AgentClient;
 use proto_agent::{RECLAIMED_BYTES_MAX, port, version};
 use runtime_fail_points::{Point, pass_async};
-use runtime_spans::{span, step};
+use runtime_spans::{GuestText, span, step};
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User, VolumeLimits};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::net::UnixStream;
@@ -433,7 +433,8 @@ impl Guest {
         if opened.error.is_empty() {
             return Ok(stream);
         }
-        let (message, code) = (printable(&opened.error, REFUSAL_CHARS_MAX), RefusedCode::Other);
+        let message = GuestText(printable(&opened.error, REFUSAL_CHARS_MAX));
+        let code = RefusedCode::Other;
         Err(GuestError::Refused { method: METHOD, message, code, reason: None })
     }
 }

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the fake guest's functions are test code too")]
 
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -189,7 +190,7 @@ async fn answers_and_refusals_come_through() {
     assert_eq!((created.uid, created.gid), (7, 4));
     let refused = guest.create_container(&plan("nobody"), &slots).await.unwrap_err();
     assert_eq!(refused.refused(), Some(RefusedCode::InvalidArgument));
-    assert!(refused.to_string().contains("user `nobody`"));
+    assert!(refused.source().unwrap().to_string().contains("user `nobody`"));
     let missing = guest.start_container("c1").await.unwrap_err();
     assert_eq!(missing.refused(), Some(RefusedCode::NotFound));
     assert_eq!(missing.reason(), Some(FailureReason::Start(StartFailure::ExecutableNotFound)));
@@ -204,7 +205,7 @@ async fn what_a_guest_that_lies_answers_is_bounded() {
     let guest = Guest::connect(&start(dir.path())).await.unwrap();
     let slots = ContainerSlots::default();
     let create = async |user: &str| guest.create_container(&plan(user), &slots).await;
-    let chatty = create("chatty").await.unwrap_err().to_string();
+    let chatty = create("chatty").await.unwrap_err().source().unwrap().to_string();
     assert!(
         chatty.contains("no[2Jno") && !chatty.contains('\x1b') && chatty.len() < 4200,
         "{}",
@@ -239,7 +240,7 @@ async fn a_stream_that_does_not_open_says_why() {
     let dir = tempfile::tempdir().unwrap();
     let guest = Guest::connect(&start(dir.path())).await.unwrap();
     let error = guest.output("c2", StreamKind::STREAM_KIND_STDERR, 0).await.unwrap_err();
-    assert!(matches!(error, GuestError::Refused { ref message, .. } if message == "there is no container"));
+    assert!(matches!(error, GuestError::Refused { ref message, .. } if message.0 == "there is no container"));
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ mod carried;
 pub use carried::{Carried, logged, record_in_log};
 
 use std::error::Error;
+use std::fmt;
 
 use futures::TryFutureExt;
 use tracing::instrument::Instrument;
@@ -45,11 +46,24 @@ macro_rules! span {
     };
 }
 
+/// A text chosen by a guest, as the last source of an error. It may quote a container's command. Callers and
+/// the log get it, and spans do not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestText(pub String);
+
+impl fmt::Display for GuestText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for GuestText {}
+
 /// Runs a step in its span. The span says why the step failed.
 ///
 /// # Errors
 /// The work's own.
-pub fn step<T, E: Error>(
+pub fn step<T, E: Error + 'static>(
     span: Span,
     work: impl Future<Output = Result<T, E>>,
 ) -> impl Future<Output = Result<T, E>> {
@@ -61,18 +75,18 @@ pub fn always<T>(span: Span, work: impl Future<Output = T>) -> impl Future<Outpu
     work.instrument(span)
 }
 
-/// Records in a step's span why the step failed.
-pub fn failed(span: &Span, error: &dyn Error) {
+/// Records in a step's span why the step failed, except for a guest's own text.
+pub fn failed(span: &Span, error: &(dyn Error + 'static)) {
     if span.is_disabled() {
         return;
     }
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text += &format!(": {error}");
-        source = error.source();
+    let mut texts = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next.filter(|error| !error.is::<GuestText>()) {
+        texts.push(error.to_string());
+        next = error.source();
     }
-    span.record("otel.status_description", text);
+    span.record("otel.status_description", texts.join(": "));
 }
 
 #[cfg(test)]
@@ -91,17 +105,17 @@ mod tests {
     pub(crate) static ONE_SUBSCRIBER: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
     #[derive(Debug)]
-    struct Because(Option<Box<Because>>, &'static str);
+    struct Because(Option<Box<dyn Error>>, &'static str);
 
-    impl std::fmt::Display for Because {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    impl fmt::Display for Because {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             f.write_str(self.1)
         }
     }
 
     impl Error for Because {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
-            self.0.as_deref().map(|error| error as _)
+            self.0.as_deref()
         }
     }
 
@@ -138,6 +152,19 @@ mod tests {
         step(span!("boot"), async { Ok::<_, Because>(()) }).await.unwrap();
         let expected =
             ["record", "pod.id=\"a1\"", "otel.status_description=\"writing: no space left\"", "boot"];
+        assert_eq!(*notes.0.lock().unwrap(), expected);
+    }
+
+    #[tokio::test]
+    async fn a_failure_does_not_quote_a_guest() {
+        let _one = ONE_SUBSCRIBER.lock().await;
+        let notes = Notes::default();
+        let _guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(notes.clone()));
+        let text = GuestText("no executable \"app --token=x\"".to_owned());
+        let refused = Because(Some(Box::new(text)), "the agent refused Exec");
+        let error = Because(Some(Box::new(refused)), "starting the command");
+        let _: Result<(), _> = step(span!("exec"), async { Err(error) }).await;
+        let expected = ["exec", "otel.status_description=\"starting the command: the agent refused Exec\""];
         assert_eq!(*notes.0.lock().unwrap(), expected);
     }
 

@@ -63,6 +63,18 @@ async fn a_fault_of_ours_is_a_failure_and_one_of_the_callers_is_a_code() {
 }
 
 #[tokio::test]
+async fn a_guests_text_is_in_the_answer_and_not_in_the_span() {
+    let (recorder, _guard) = Recorder::begin();
+    call(RUN, || {
+        failed(Code::Internal, &crate::error::Failure::Node("starting".into()));
+        Err(Status::internal("starting: no executable \"app --token=x\""))
+    })
+    .await;
+    let span = recorder.span("runtime.v1.RuntimeService/RunPodSandbox");
+    assert_eq!(span.failure.as_deref(), Some("starting"));
+}
+
+#[tokio::test]
 async fn a_call_whose_caller_went_away_was_cancelled() {
     let (recorder, _guard) = Recorder::begin();
     let mut services =

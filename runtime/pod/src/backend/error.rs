@@ -69,7 +69,7 @@ impl BackendError {
             BackendErrorKind::Precondition => PodErrorKind::FailedPrecondition,
             BackendErrorKind::Refused | BackendErrorKind::Failed => PodErrorKind::Internal,
         };
-        PodError::new(kind, doing).with_reason(self.reason).because(self)
+        PodError::new(kind, doing).with_reason(self.reason).because(self.error)
     }
 }
 

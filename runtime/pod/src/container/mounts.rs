@@ -69,6 +69,7 @@ fn owners(mount: &Mount) -> Option<Owners> {
 #[cfg(test)]
 mod tests {
     use runtime_guest::{GuestError, RefusedCode};
+    use runtime_spans::GuestText;
 
     use super::*;
     use crate::backend::BackendError;
@@ -87,7 +88,8 @@ mod tests {
     #[test]
     fn an_agents_word_on_a_volume_comes_first() {
         let refused = |reason| {
-            let (method, message, code) = ("CreateContainer", "no \"x\"".to_owned(), RefusedCode::Other);
+            let (method, message, code) =
+                ("CreateContainer", GuestText("no \"x\"".to_owned()), RefusedCode::Other);
             let cause = GuestError::Refused { method, message, code, reason };
             BackendError::from(cause).during("creating the container in the guest")
         };

@@ -23,6 +23,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::Mutex;
 
 use crate::backend::{Acknowledge, BackendError, BackendErrorKind, Output};
+use crate::error::chain_of;
 use crate::live::Live;
 
 /// How long the agent may take to open a stream.
@@ -69,11 +70,18 @@ impl OutputSource {
             };
             let (container, kind) = (&self.container_id, self.kind);
             if error.kind() != BackendErrorKind::Unreachable {
-                tracing::info!(container, ?kind, from, %error, "an output stream is over");
+                tracing::info!(container, ?kind, from, error = chain_of(&error), "an output stream is over");
                 return None;
             }
             if tries == 0 {
-                tracing::warn!(container, ?kind, from, %error, "an output stream is not open, and is tried again");
+                let error = chain_of(&error);
+                tracing::warn!(
+                    container,
+                    ?kind,
+                    from,
+                    error,
+                    "an output stream is not open, and is tried again"
+                );
             }
             tries = tries.saturating_add(1);
             tokio::select! {

@@ -22,7 +22,7 @@ impl Stopwatch {
     }
 
     /// Runs `work` as the phase `name`.
-    pub(crate) async fn time<T, E: Error>(
+    pub(crate) async fn time<T, E: Error + 'static>(
         &self,
         name: &'static str,
         work: impl Future<Output = Result<T, E>>,

@@ -14,6 +14,7 @@ use runtime_guest::{
     FailureReason, GuestError, ProcessExit, PublishedVersion, RefusedCode, ReplayedSettings, SignalTarget,
 };
 use runtime_pieces::Pieces;
+use runtime_spans::GuestText;
 use runtime_spec::{ContainerPlan, ContainerSlots, ExecPlan, Signal, User, VolumeLimits};
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
@@ -192,7 +193,8 @@ impl Agent for FakeAgent {
     async fn start_container(&self, container_id: &str) -> Result<(), BackendError> {
         self.step("agent.start").await?;
         if let Some(failure) = self.script.state().unrunnable {
-            let (message, code) = ("no".into(), RefusedCode::NotFound);
+            let message = GuestText("no executable \"app --token=x\"".into());
+            let code = RefusedCode::NotFound;
             let reason = Some(FailureReason::Start(failure));
             return Err(GuestError::Refused { method: "StartContainer", message, code, reason }.into());
         }

@@ -2,6 +2,7 @@
 //! not.
 
 use runtime_spans::span;
+use runtime_spec::StartFailure;
 use runtime_traces::recorder::{RecordedSpan, Recorder};
 use tracing::{Instrument, Span};
 
@@ -113,6 +114,23 @@ async fn a_step_that_failed_says_why_and_what_was_undone_is_below_the_call_too()
     let undo = recorder.span("undo");
     assert_eq!(undo.parent, recorder.span("call").id);
     assert!(children(&recorder, &undo).contains(&"take the network down".to_owned()));
+}
+
+#[tokio::test]
+async fn a_refusal_of_the_agent_is_not_quoted() {
+    let (recorder, _guard) = Recorder::begin();
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let id = world.pods.create_container(&pod_id, container("app")).await.unwrap();
+    world.script.state().unrunnable = Some(StartFailure::ExecutableNotFound);
+    let error = world.pods.start_container(&id).instrument(call()).await.unwrap_err();
+    assert!(error.chain().contains("app --token=x"), "{}", error.chain());
+    world.until(|_| recorder.open().is_empty()).await;
+    let failure = recorder.span("start in the guest").failure.unwrap();
+    assert!(failure.contains("the agent refused StartContainer"), "{failure}");
+    for span in recorder.spans() {
+        assert!(!span.failure.is_some_and(|failure| failure.contains("token")), "{}", span.name);
+    }
 }
 
 #[tokio::test]
