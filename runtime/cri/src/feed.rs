@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   feeding ──the client goes, all is taken──▶ left, with the end of input
+//!      ├── the client ends its input, and the process outlives it ──▶ heard, and feeding goes on
 //!      └── the client goes, and nothing is taken for a while ──▶ left
 //!            └── an input with an end: the rest, and then the end, as soon as the process reads
 //! ```
@@ -44,13 +45,24 @@ impl Target for ProcessInput {
 /// Feeds input until the client has gone, and then drops `left`. If the process does not read, the rest is
 /// lost, unless the end of input is the process's. Then this goes on until the process has read everything,
 /// or has ended. The queue and the agent's limit of writers bound the rests of one process.
+///
+/// With `outlives` the process outlives its clients' input. Then an end of input is sent to `left`, once all
+/// before it was taken.
 pub(crate) async fn feed<T: Target>(
     mut target: Option<T>,
+    outlives: bool,
     mut from_client: mpsc::Receiver<Input>,
     left: oneshot::Sender<()>,
 ) {
     let mut left = Some(left);
     while let Some(said) = from_client.recv().await {
+        if outlives && said == Input::End {
+            if let Some(left) = left.take() {
+                // The session may have ended.
+                let _ = left.send(());
+            }
+            continue;
+        }
         let Some(process) = &mut target else { continue };
         let ends = process.ends();
         let taken = {
@@ -135,7 +147,7 @@ mod tests {
         let process = Busy { ends, reads, heard: Arc::default() };
         let (client, from_client) = mpsc::channel(4);
         let (leaves, left) = oneshot::channel();
-        let feeding = tokio::spawn(feed(Some(process.clone()), from_client, leaves));
+        let feeding = tokio::spawn(feed(Some(process.clone()), !ends, from_client, leaves));
         for word in ["one", "two"] {
             client.send(typed(word)).await.unwrap();
         }
@@ -159,6 +171,22 @@ mod tests {
         feeding.await.unwrap();
         process.reads.add_permits(3);
         assert!(process.heard.lock().unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn an_end_of_input_that_a_process_outlives_is_reported_behind_the_input() {
+        let process = Busy { ends: false, reads: Arc::new(Semaphore::new(1)), heard: Arc::default() };
+        let (client, from_client) = mpsc::channel(4);
+        let (leaves, left) = oneshot::channel();
+        let feeding = tokio::spawn(feed(Some(process.clone()), true, from_client, leaves));
+        client.send(typed("one")).await.unwrap();
+        client.send(Input::End).await.unwrap();
+        left.await.unwrap();
+        assert_eq!(*process.heard.lock().unwrap(), [typed("one")]);
+        assert!(!feeding.is_finished(), "the client is still there");
+        drop(client);
+        process.reads.add_permits(1);
+        feeding.await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -139,11 +139,12 @@ async fn clients_attach_and_leave_and_a_containers_input_ends_once() {
     let id = client.run(&pod, shell.clone()).await.unwrap();
 
     // A detaching client does not affect the container, and neither does the end of its input: the container
-    // gets no end of input.
+    // gets no end of input. The session of the client ends all the same.
     let mut first = attach(&mut client, &id, true).await;
-    first.say("stdin", "echo one\n", true).await;
+    first.say("stdin", "echo one\n", false).await;
     first.until("one\n").await;
-    drop(first);
+    first.say("stdin", "", true).await;
+    assert_eq!(first.end().await["status"], "Success");
     let mut watcher = attach(&mut client, &id, false).await;
     let mut second = attach(&mut client, &id, true).await;
     second.say("stdin", "while :; do echo tick; sleep 1; done &\n", false).await;
