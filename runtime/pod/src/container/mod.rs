@@ -11,6 +11,7 @@ pub(crate) mod seccomp_file;
 pub(crate) mod stop;
 pub(crate) mod stop_signal;
 pub(crate) mod watcher;
+pub(crate) mod written;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -16,6 +16,7 @@ use crate::command::{Asked, Command};
 use crate::container::kill;
 use crate::container::stop_signal::Claim;
 use crate::container::watcher::PUBLISHED_WITHIN;
+use crate::container::written::Written;
 use crate::error::{PodError, PodErrorKind};
 use crate::live::{ENDED_WITHIN, Live};
 use crate::roster::{ContainerEntry, PodEntry};
@@ -24,13 +25,6 @@ use crate::view::ContainerState;
 
 /// How long a killed container may take to end and to flush its output.
 const KILLED_WITHIN: Duration = Duration::from_secs(30);
-
-/// How long in all, while its VM writes to the node's disks. The last close of a block device writes all that
-/// the guest has kept of it, and this data would be lost with the VM.
-const WRITTEN_WITHIN: Duration = Duration::from_secs(600);
-
-/// Least bytes written in [`KILLED_WITHIN`] to wait that long once more.
-const WRITTEN_BYTES: u64 = 1 << 20;
 
 /// A request without an answer for so long is in the guest. One that fails earlier was not delivered.
 const HEARD_AFTER: Duration = Duration::from_secs(5);
@@ -73,16 +67,14 @@ pub(crate) async fn stop(
     let killing = kill::kill(&live, &view.id);
     let begun = Instant::now();
     let both = async {
-        let written = live.vm.written_bytes();
+        let mut written = Written::begin(&*live.vm);
         // One limit for both: a hanging agent is no reason to wait twice.
         let waiting = wait(&mut ended, KILLED_WITHIN, &view.id);
-        let (killed, gone) = tokio::join!(tokio::time::timeout(KILLED_WITHIN, killing), waiting);
-        match gone {
-            Err(_) if matches!(killed, Ok(Ok(()))) => {
-                (killed, wait_while_written(&live, &mut ended, &view.id, written).await)
-            }
-            gone => (killed, gone),
+        let (killed, mut gone) = tokio::join!(tokio::time::timeout(KILLED_WITHIN, killing), waiting);
+        while gone.is_err() && matches!(killed, Ok(Ok(()))) && written.goes_on(&*live.vm) {
+            gone = wait(&mut ended, KILLED_WITHIN, &view.id).await;
         }
+        (killed, gone)
     };
     let ids = [view.id.clone()];
     let until_gone = async {
@@ -108,34 +100,6 @@ pub(crate) async fn stop(
     };
     live.give_up(why).await?;
     wait(&mut ended, ENDED_WITHIN, &view.id).await
-}
-
-/// Waits for the end of a killed container as long as its VM writes to the node's disks. `written` is what it
-/// had written at the kill.
-async fn wait_while_written(
-    live: &Live,
-    ended: &mut watch::Receiver<bool>,
-    id: &str,
-    mut written: u64,
-) -> Result<(), PodError> {
-    let until = Instant::now() + WRITTEN_WITHIN;
-    loop {
-        let now = live.vm.written_bytes();
-        let bytes = now.saturating_sub(written);
-        if bytes < WRITTEN_BYTES || Instant::now() >= until {
-            return wait(ended, Duration::ZERO, id).await;
-        }
-        tracing::info!(
-            container = id,
-            bytes,
-            "a killed container has not ended; its VM writes to the node's disks"
-        );
-        written = now;
-        let gone = wait(ended, KILLED_WITHIN, id).await;
-        if gone.is_ok() {
-            return gone;
-        }
-    }
 }
 
 /// Asks the container to end, unless it was asked before, and returns only if its agent refuses.

@@ -16,7 +16,8 @@ impl Driver {
     /// Ends all containers, lets the guest write its disks, and ends the VM.
     pub(super) async fn power_off(&mut self) -> Result<(), PodError> {
         let Some(live) = self.live.clone() else { return Ok(()) };
-        always(span!("kill the containers"), self.kill_containers(&live)).await;
+        // The node does not wait for longer.
+        always(span!("kill the containers"), self.kill_containers(&live, None)).await;
         self.shut_guest_down(&live).await;
         self.stop_sockets().await;
         live::end(&*live.vm).await?;

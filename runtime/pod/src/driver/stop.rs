@@ -8,6 +8,7 @@ use runtime_spec::ExitReason;
 use super::{Driver, step};
 use crate::blocking::blocking_within;
 use crate::container::kill;
+use crate::container::written::Written;
 use crate::error::PodError;
 use crate::live::Live;
 use crate::record::{ContainerStage, PodStage};
@@ -62,7 +63,8 @@ impl Driver {
         self.save_status().await;
         self.publish();
         if let Some(live) = self.live.clone() {
-            always(span!("kill the containers"), self.kill_containers(&live)).await;
+            let written = Written::begin(&*live.vm);
+            always(span!("kill the containers"), self.kill_containers(&live, Some(written))).await;
         }
         self.be_heard_to_stop().await;
         if let Some(live) = self.live.clone() {
@@ -143,8 +145,9 @@ impl Driver {
         always(span!("let plugins hear"), self.node.plugins.pod_stops(&self.view())).await;
     }
 
-    /// Kills all running containers and waits until their output is in the log, with a time limit.
-    pub(super) async fn kill_containers(&mut self, live: &Live) {
+    /// Kills all running containers and waits until their output is in the log, with a time limit. With
+    /// `written` it waits longer while the VM writes.
+    pub(super) async fn kill_containers(&mut self, live: &Live, mut written: Option<Written>) {
         let may_run = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Unknown);
         let running = self.containers.ids_in(may_run);
         let kills = running.iter().map(|id| async move {
@@ -160,6 +163,7 @@ impl Driver {
             );
             return;
         }
+        let pod = self.record.id.clone();
         let all_ended = async {
             while !self.containers.ids_in(|stage| stage == ContainerStage::Running).is_empty() {
                 let Some(exited) = self.exits.recv().await else { return };
@@ -173,11 +177,12 @@ impl Driver {
                 never = kill::keep_killing(live, &running) => match never {},
             }
         };
-        if tokio::time::timeout(KILLED_WITHIN, until_gone).await.is_err() {
-            tracing::warn!(
-                pod = self.record.id,
-                "killed containers do not end; the VM is taken from under them"
-            );
+        tokio::pin!(until_gone);
+        while tokio::time::timeout(KILLED_WITHIN, &mut until_gone).await.is_err() {
+            if !written.as_mut().is_some_and(|written| written.goes_on(&*live.vm)) {
+                tracing::warn!(pod, "killed containers do not end; the VM is taken from under them");
+                return;
+            }
         }
     }
 }

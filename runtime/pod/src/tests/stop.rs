@@ -233,6 +233,27 @@ async fn a_killed_container_is_waited_for_while_its_vm_writes_and_given_up_once_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_stopped_pod_keeps_its_vm_while_this_writes_what_killed_containers_left() {
+    for (written_bytes_each, message, least, most) in
+        [(2 << 20, "", 30, 60), (1000, "the pod was stopped", 10, 11)]
+    {
+        let world = World::new().await;
+        let (pod_id, id) = world.with_container().await;
+        {
+            let mut state = world.script.state();
+            (state.flushing, state.written_bytes_each) = (5, written_bytes_each);
+        }
+        let begun = tokio::time::Instant::now();
+        world.pods.stop(&pod_id).await.unwrap();
+        let seconds = begun.elapsed().as_secs();
+        assert!((least..=most).contains(&seconds), "{written_bytes_each}: {seconds}");
+        assert_eq!(world.ended(&id).await.message, message);
+        world.pods.remove(&pod_id).await.unwrap();
+        world.assert_nothing_left();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_container_that_its_vmm_holds_is_not_said_to_have_ended() {
     let world = World::new().await;
     let (_, id) = world.with_container().await;
