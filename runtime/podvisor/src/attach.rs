@@ -40,6 +40,7 @@ pub(crate) async fn attach(config: &Config, args: Args) -> anyhow::Result<ExitCo
         stderr: !args.tty,
         tty: args.tty,
         detachable: args.interactive,
+        ends_input: true,
     };
     let url = url(&mut client, &container, wanted).await.map_err(client::refused).context("attach")?;
     match session::carry(&url, wanted, &args.trust).await? {

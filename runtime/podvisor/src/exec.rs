@@ -42,6 +42,7 @@ pub(crate) async fn exec(config: &Config, args: Args) -> anyhow::Result<ExitCode
         tty: args.tty,
         // A command ends with its client, so it cannot be attached to again.
         detachable: false,
+        ends_input: true,
     };
     let url = url(&daemon.client, &container_id, args.command, wanted).await?;
     Ok(session::carry(&url, wanted, &args.trust).await?.code().into())

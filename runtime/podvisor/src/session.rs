@@ -53,6 +53,9 @@ pub(crate) struct Wanted {
     pub(crate) tty: bool,
     /// Whether the detach keys leave the session.
     pub(crate) detachable: bool,
+    /// Whether the end of standard input is the session's, too. The session of an attached client ends soon
+    /// after its input, and with it the output.
+    pub(crate) ends_input: bool,
 }
 
 /// How a session ended.
@@ -109,11 +112,11 @@ pub(crate) async fn carry_between(
     }
     // Entered after everything that may print an error, and left before anything else is printed.
     let _raw = if wanted.tty && wanted.stdin { Raw::enter().context("taking the terminal")? } else { None };
-    let detachable = wanted.detachable && wanted.tty;
+    let wanted = Wanted { detachable: wanted.detachable && wanted.tty, ..wanted };
     let Ends { stdin, mut stdout, mut stderr } = ends;
     tokio::select! {
         status = receive(receiver, &ids, &mut *stdout, &mut *stderr) => parse_status(&status?),
-        ended = send_stdin(&sender, ids.get("stdin").copied(), stdin, detachable) => ended,
+        ended = send_stdin(&sender, ids.get("stdin").copied(), stdin, wanted) => ended,
         ended = send_sizes(&sender, ids.get("resize").copied()) => ended,
         ended = signalled(wanted.tty) => ended,
     }
@@ -178,7 +181,7 @@ async fn send_stdin(
     sender: &Sender,
     stream: Option<u32>,
     stdin: Option<OwnedFd>,
-    detachable: bool,
+    wanted: Wanted,
 ) -> anyhow::Result<Ended> {
     let (Some(stream), Some(stdin)) = (stream, stdin) else { return std::future::pending().await };
     let mut stdin = tokio::fs::File::from_std(stdin.into());
@@ -187,7 +190,10 @@ async fn send_stdin(
     loop {
         let count = stdin.read(&mut chunk).await.context("reading standard input")?;
         let typed = &chunk[..count];
-        let (typed, left) = if detachable { keys.typed(typed) } else { (typed.to_vec(), false) };
+        let (typed, left) = if wanted.detachable { keys.typed(typed) } else { (typed.to_vec(), false) };
+        if count == 0 && !wanted.ends_input {
+            return std::future::pending().await;
+        }
         // The end of a session is detected by its status, not here.
         let sent = sender.send(stream, typed.into(), count == 0).await;
         if left {

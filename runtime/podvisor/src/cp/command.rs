@@ -79,8 +79,14 @@ impl Container<'_> {
         from: Option<OwnedFd>,
         to: Box<dyn Write>,
     ) -> anyhow::Result<Outcome> {
-        let wanted =
-            Wanted { stdin: from.is_some(), stdout: true, stderr: true, tty: false, detachable: false };
+        let wanted = Wanted {
+            stdin: from.is_some(),
+            stdout: true,
+            stderr: true,
+            tty: false,
+            detachable: false,
+            ends_input: true,
+        };
         let command = command.iter().map(|&part| part.to_owned()).collect();
         let url = exec::url(&self.client, &self.id, command, wanted).await?;
         let errors = Errors::default();

@@ -177,6 +177,8 @@ impl Run<'_> {
             stderr: false,
             tty,
             detachable: interactive && !self.private,
+            // With a terminal the session carries the output, until the container ends.
+            ends_input: !tty,
         };
         let url = match wanted {
             Wanted { stdin: false, stdout: false, .. } => None,
