@@ -49,7 +49,11 @@ impl Client {
         if let Some(identity) = &host.identity {
             builder = builder.identity(Identity::from_pem(identity)?);
         }
-        let registry = reference.resolve_registry();
+        let registry = match reference.resolve_registry() {
+            // The name that Docker's list of hosts for firewalls has, and that other runtimes ask.
+            "index.docker.io" => "registry-1.docker.io",
+            registry => registry,
+        };
         if is_loopback(registry) {
             // Proxy settings of the environment do not apply: the proxy has its own loopback.
             builder = builder.no_proxy();
