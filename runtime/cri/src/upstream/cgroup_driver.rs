@@ -58,9 +58,9 @@ impl NodesDriver {
         let theirs = ask(link).await?.and_then(|answer| driver(&answer));
         let answered = *self.answered.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(match (theirs, self.set, answered) {
-            (Some(theirs), Some(ours), _) if theirs != ours => Err(format!(
-                "its cgroup driver is {theirs}, and `cgroup.driver` is {ours}: give both the same"
-            )),
+            (Some(theirs), Some(ours), _) if theirs != ours => {
+                Err(format!("its cgroup driver is {theirs}, and cgroup.driver is {ours}: give both the same"))
+            }
             (Some(theirs), None, Some(ours)) if theirs != ours => Err(format!(
                 "its cgroup driver is {theirs}, and the kubelet uses {ours}: restart the kubelet"
             )),

@@ -131,7 +131,10 @@ pub(crate) const SECTIONS: &[Section] = &[
             Key {
                 name: "driver",
                 kind: "`systemd` or `cgroupfs`",
-                unset: Some(("\"systemd\"", "`systemd` where systemd runs the node, else `cgroupfs`")),
+                unset: Some((
+                    "\"systemd\"",
+                    "that of the runtime in `upstream`, else `systemd` where systemd runs the node, else `cgroupfs`",
+                )),
                 text: "The cgroup driver reported to the kubelet (RuntimeConfig), for the kubelet to use.",
                 takes: Takes::Restart,
             },

@@ -204,7 +204,7 @@ async fn an_upstream_with_another_cgroup_driver_than_the_configured_one_is_not_u
     config(Some(CgroupDriver::Cgroupfs)).check().await.unwrap();
     let why = config(Some(CgroupDriver::Systemd)).check().await.unwrap_err();
     assert!(
-        why.ends_with("its cgroup driver is cgroupfs, and `cgroup.driver` is systemd: give both the same"),
+        why.ends_with("its cgroup driver is cgroupfs, and cgroup.driver is systemd: give both the same"),
         "{why}"
     );
 }
