@@ -4,6 +4,7 @@ use std::fs::File;
 use std::sync::{Arc, OnceLock};
 
 use proto_vmm::{StopReason, StopReport};
+use tokio::time::Instant;
 
 use super::context::StartContext;
 use crate::backend::{BackendError, BackendErrorKind, RestoreRequest, Vm};
@@ -15,6 +16,7 @@ use crate::templates::{self, Template, TemplateShape};
 pub(super) struct Chosen {
     shape: TemplateShape,
     template: Arc<Template>,
+    taken: Instant,
     /// Why a VM from it did not come up, or could not be restored.
     failure: OnceLock<Blame>,
 }
@@ -61,7 +63,7 @@ impl Chosen {
         let scope = rules.find(record.handler()).ok()?.template;
         let shape = TemplateShape::wanted(scope, &record.bounds, &record.spec.namespace)?;
         match templates::take(node, &shape) {
-            Ok(template) => Some(Chosen { shape, template, failure: OnceLock::new() }),
+            Ok(template) => Some(Chosen { shape, template, taken: Instant::now(), failure: OnceLock::new() }),
             Err(absent) => {
                 tracing::info!(pod = context.id(), reason = absent.text(), "a pod boots");
                 None
@@ -111,7 +113,7 @@ impl Chosen {
     pub(super) fn has_failed(&self, context: &StartContext, error: &PodError) -> bool {
         let Some(blame) = self.failure.get() else { return false };
         let (node, pod, error) = (&context.node, context.id(), error.chain());
-        if *blame == Blame::Template || node.templates.note_doubt(&self.shape, &self.template) {
+        if *blame == Blame::Template || node.templates.note_doubt(&self.shape, &self.template, self.taken) {
             tracing::warn!(pod, error, "a template is discarded, and the pod boots");
             templates::discard(node, &self.shape, &self.template);
         } else {

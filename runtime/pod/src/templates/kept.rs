@@ -129,8 +129,9 @@ struct Kept {
     template: Arc<Template>,
     pods: u64,
     used: Instant,
-    /// Failures of unknown blame since the last success.
+    /// Failures of unknown blame since the last success, and when the last one was noted.
     doubts: u32,
+    doubted: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -227,12 +228,17 @@ impl Templates {
         }
     }
 
-    /// A pod's VM from this template has failed, and the template may not be to blame. Returns true if that
-    /// was so too often.
-    pub(crate) fn note_doubt(&self, shape: &TemplateShape, template: &Arc<Template>) -> bool {
+    /// A pod's VM from this template has failed, and the template may not be to blame. The pod had it since
+    /// `taken`. Returns true if that was so too often. Failures of pods that started together are one: the
+    /// node may have stood still for all of them.
+    pub(crate) fn note_doubt(&self, shape: &TemplateShape, template: &Arc<Template>, taken: Instant) -> bool {
         let mut inner = self.lock();
         let kept = inner.kept.get_mut(shape).filter(|kept| Arc::ptr_eq(&kept.template, template));
         kept.is_some_and(|kept| {
+            if kept.doubted.is_some_and(|doubted| taken <= doubted) {
+                return false;
+            }
+            kept.doubted = Some(Instant::now());
             kept.doubts += 1;
             kept.doubts >= DOUBTS_MAX
         })
@@ -343,7 +349,7 @@ impl Inner {
         template: Template,
         now: Instant,
     ) -> Vec<TemplateShape> {
-        let kept = Kept { template: Arc::new(template), pods: 0, used: now, doubts: 0 };
+        let kept = Kept { template: Arc::new(template), pods: 0, used: now, doubts: 0, doubted: None };
         self.kept.insert(shape.clone(), kept);
         // Its files are about to replace those.
         self.leftovers.retain(|other| other != shape);

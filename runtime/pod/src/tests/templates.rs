@@ -190,6 +190,25 @@ async fn a_template_stays_if_the_node_may_be_to_blame_for_a_pods_failure() {
 }
 
 #[tokio::test]
+async fn a_template_stays_if_many_pods_fail_in_one_stall_of_the_node() {
+    const PODS: usize = 5;
+    let world = world(TemplateScope::Node).await;
+    world.settled().await;
+    world.script.hang("vm.wait_ready");
+    let starting = (0..PODS).map(|number| world.pods.run(pod(&format!("stalled-{number}"))));
+    let killing = async {
+        world.until(|world| world.script.count("vm.wait_ready") == PODS).await;
+        world.script.running().iter().for_each(|vm| vm.kill());
+        world.until(|world| world.script.count("vm.boot") == PODS).await;
+        world.script.repair();
+    };
+    let (started, ()) = tokio::join!(futures::future::join_all(starting), killing);
+    assert!(started.into_iter().all(|started| started.is_ok()));
+    assert!(world.restores(pod("next")).await, "the template is still there");
+    assert_eq!(world.script.count("vm.boot_template"), 1);
+}
+
+#[tokio::test]
 async fn templates_that_are_never_any_good_are_made_at_growing_intervals() {
     let world = world(TemplateScope::Node).await;
     world.settled().await;
