@@ -1,10 +1,12 @@
 //! The container or the pod meant by a command's argument: an id, its beginning, or a name. Names are looked
 //! up in the daemon's lists.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, bail};
 
 use crate::daemon::Daemon;
-use crate::listing::{self, Pod};
+use crate::listing::{self, Container, Pod};
 use crate::sought::{Kind, candidates, find};
 
 /// Digits of a whole id. Programs use whole ids, and nothing is listed for them.
@@ -46,12 +48,17 @@ fn container_of(pods: &[Pod], sought: &str) -> anyhow::Result<String> {
         return Ok(found.id.clone());
     }
     let containers = pods.iter().filter(|pod| pod.id == found.id).flat_map(|pod| &pod.containers);
-    match containers.collect::<Vec<_>>()[..] {
+    // A kubelet keeps the last ended container of a name beside its successor. The newest one counts.
+    let mut newest: BTreeMap<&str, &Container> = BTreeMap::new();
+    for container in containers {
+        newest.insert(&container.name, container);
+    }
+    match newest.values().collect::<Vec<_>>()[..] {
         [one] => Ok(one.id.clone()),
         [] => bail!("the pod {sought} has no container"),
-        ref several => {
-            let names: Vec<&str> = several.iter().map(|one| one.name.as_str()).collect();
-            bail!("the pod {sought} has several containers: {}. Name one as {sought}/NAME", names.join(", "))
+        _ => {
+            let (names, path) = (newest.keys().copied().collect::<Vec<_>>().join(", "), &found.path);
+            bail!("the pod {sought} has several containers: {names}. Name one as {path}/NAME")
         }
     }
 }
@@ -69,7 +76,8 @@ fn pod_among<'a>(pods: &'a [Pod], sought: &str) -> anyhow::Result<&'a Pod> {
 
 #[cfg(test)]
 mod tests {
-    use proto_cri::v1::ContainerState::ContainerRunning;
+    use proto_cri::v1;
+    use proto_cri::v1::ContainerState::{ContainerExited, ContainerRunning};
 
     use super::*;
     use crate::daemon::NodeStatus;
@@ -96,7 +104,27 @@ mod tests {
         let said = container_of(&pods(), "shop/cart").unwrap_err().to_string();
         assert!(said.contains("several containers: ") && said.contains("shop/cart/NAME"), "{said}");
         assert!(container_of(&pods(), "empty").unwrap_err().to_string().contains("no container"));
+        let said = container_of(&pods(), "cart").unwrap_err().to_string();
+        assert!(said.contains(": app, mesh. ") && said.contains("shop/cart/NAME"), "{said}");
         assert!(container_of(&pods(), "other").unwrap_err().to_string().contains("\"other\""));
+    }
+
+    #[test]
+    fn of_the_containers_of_one_name_the_newest_counts() {
+        for last in [ContainerRunning, ContainerExited] {
+            let of = |id: &str, created_at, state| v1::Container {
+                created_at,
+                ..made::container(id, "p1", "app", state)
+            };
+            let containers =
+                vec![of("c3", 30, last), of("c1", 10, ContainerExited), of("c2", 20, ContainerExited)];
+            let pods = vec![made::pod("p1", "shop", "cart", true)];
+            let pods = listing(pods, containers, &NodeStatus::default());
+            for sought in ["cart", "shop/cart", "shop/cart/app", "cart/app", "app"] {
+                assert_eq!(container_of(&pods, sought).unwrap(), "c3", "{sought} {last:?}");
+            }
+            assert_eq!(container_of(&pods, "c1").unwrap(), "c1");
+        }
     }
 
     #[test]

@@ -40,6 +40,14 @@ pub(crate) struct Candidate {
     lives: bool,
 }
 
+impl Candidate {
+    /// Returns true if this is its path, or the path's end: POD/CONTAINER.
+    fn is_at(&self, sought: &str) -> bool {
+        let before = self.path.strip_suffix(sought);
+        before.is_some_and(|before| before.is_empty() || sought.contains('/') && before.ends_with('/'))
+    }
+}
+
 /// The reason why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SoughtError {
@@ -83,7 +91,7 @@ pub(crate) fn candidates(pods: &[Pod]) -> Vec<Candidate> {
 pub(crate) fn find<'a>(all: &'a [Candidate], sought: &str) -> Result<&'a Candidate, SoughtError> {
     let named = |kind, lives| {
         move |one: &Candidate| {
-            one.kind == kind && one.lives == lives && (one.path == sought || one.name == sought)
+            one.kind == kind && one.lives == lives && (one.name == sought || one.is_at(sought))
         }
     };
     let ways: [&dyn Fn(&Candidate) -> bool; 6] = [
@@ -100,6 +108,12 @@ pub(crate) fn find<'a>(all: &'a [Candidate], sought: &str) -> Result<&'a Candida
         match found[..] {
             [] => {}
             [one] => return Ok(one),
+            // Ended containers of one name in one pod, the oldest first: a kubelet keeps some.
+            [first, .., last]
+                if first.kind == Kind::Container && found.iter().all(|one| one.path == last.path) =>
+            {
+                return Ok(last);
+            }
             _ => return Err(ambiguous(sought, &found)),
         }
     }
