@@ -1,10 +1,12 @@
 //! A session with a command or a container, over the daemon's URL for it. This process's streams become the
 //! session's. The caller chooses the session.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use anyhow::{Context, anyhow, bail};
 use runtime_spec::StartFailure;
@@ -79,10 +81,27 @@ pub(crate) struct Ends {
 
 impl Ends {
     /// This process's own streams.
-    fn own() -> io::Result<Ends> {
+    pub(crate) fn own() -> io::Result<Ends> {
         // A second descriptor, so nothing is read ahead into a buffer of the process.
         let stdin = io::stdin().as_fd().try_clone_to_owned()?;
         Ok(Ends { stdin: Some(stdin), stdout: Box::new(io::stdout()), stderr: Box::new(io::stderr()) })
+    }
+}
+
+/// An output that notes whether anything was written to it.
+pub(crate) struct Noted {
+    pub(crate) output: Box<dyn Write>,
+    pub(crate) has_output: Rc<Cell<bool>>,
+}
+
+impl Write for Noted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.has_output.set(true);
+        self.output.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.output.flush()
     }
 }
 

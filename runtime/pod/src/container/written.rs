@@ -1,5 +1,6 @@
-//! How long killed containers are waited for, beyond the usual time, because their VM writes to the node's disks.
-//! The last close of a block device writes all that the guest has kept of it. With the VM this data would be lost.
+//! How long killed containers are waited for, beyond the usual time, because their VM writes to the node's
+//! disks. The last close of a block device writes all that the guest has kept of it. With the VM this data
+//! would be lost.
 
 use std::time::Duration;
 

@@ -1,9 +1,11 @@
 //! One container from pull to clean-up, by CRI calls. The pod is stopped however the run ends, also by a
 //! signal and during a call, unless the container is left running. It is removed as the arguments say.
 
+use std::cell::Cell;
 use std::error::Error as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -23,7 +25,7 @@ use crate::daemon::Daemon;
 use crate::exit;
 use crate::image::pull::{find_or_pull_to_run, pull_to_run};
 use crate::log_follower::LogFollower;
-use crate::session::{self, Ended, Wanted};
+use crate::session::{self, Ended, Noted, Wanted};
 use crate::show::out;
 use crate::wait;
 
@@ -190,14 +192,7 @@ impl Run<'_> {
             },
         };
         match url {
-            Some(url) if tty => match session::carry(&url, wanted, &self.args.trust).await? {
-                Ended::Exited(_) => self.follow(container_id, false).await,
-                Ended::Signalled(signal) => {
-                    self.stop(&container_id).await?;
-                    Ok(Ended::Signalled(signal))
-                }
-                Ended::Detached => Ok(Ended::Detached),
-            },
+            Some(url) if tty => self.connect_terminal(&url, wanted, container_id).await,
             Some(url) => {
                 let feeding = session::carry(&url, wanted, &self.args.trust);
                 let following = self.follow(container_id, true);
@@ -212,6 +207,34 @@ impl Run<'_> {
                 following.await
             }
             None => self.follow(container_id, true).await,
+        }
+    }
+
+    /// Connects the terminal until the container ends. The session begins after the container: the output of
+    /// a short command may be over by then, or the whole command. The log has it.
+    async fn connect_terminal(
+        &mut self,
+        url: &str,
+        wanted: Wanted,
+        container_id: String,
+    ) -> anyhow::Result<Ended> {
+        let mut ends = session::Ends::own().context("standard input")?;
+        let has_output = Rc::new(Cell::new(false));
+        ends.stdout = Box::new(Noted { output: ends.stdout, has_output: Rc::clone(&has_output) });
+        match session::carry_between(url, wanted, &self.args.trust, ends).await {
+            Ok(Ended::Exited(_)) => self.follow(container_id, !has_output.get()).await,
+            Ok(Ended::Signalled(signal)) => {
+                self.stop(&container_id).await?;
+                Ok(Ended::Signalled(signal))
+            }
+            Ok(Ended::Detached) => Ok(Ended::Detached),
+            Err(error) => {
+                let status = self.status(&container_id).await.ok().flatten().unwrap_or_default();
+                if has_output.get() || status.state() != v1::ContainerState::ContainerExited {
+                    return Err(error);
+                }
+                self.follow(container_id, true).await
+            }
         }
     }
 

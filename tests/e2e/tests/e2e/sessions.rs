@@ -159,6 +159,16 @@ async fn exec_and_attach_give_a_terminal_and_take_it_back() {
     terminal.press(b"stty size; exit 5\r");
     terminal.until("33 101").await;
     assert_eq!(terminal.ended().await, Some(5));
+    // A command that is over before its session begins, and one whose input is no terminal.
+    for flags in ["-t", "-it"] {
+        let short = ["run", "--rm", flags, &host.busybox(), "sh", "-c", "echo said; exit 3"];
+        let output = podvisor(&host, &short).stdin(Stdio::null()).output().await.unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert_eq!((output.status.code(), printed.trim_end()), (Some(3), "said"), "{flags}: {output:?}");
+    }
+    let pausing = ["run", "--rm", "-it", &host.busybox(), "sh", "-c", "echo begin; sleep 3; echo end"];
+    let output = podvisor(&host, &pausing).stdin(Stdio::null()).output().await.unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).ends_with("end\r\n"), "{output:?}");
     let output =
         with_input(podvisor(&host, &["run", "--rm", "-i", &host.busybox(), "cat"]), b"hello\n").await;
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), &b"hello\n"[..]), "{output:?}");
