@@ -12,6 +12,9 @@ use anyhow::Context;
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
 
+/// Chunks printed before the caller may look at its signals.
+const CHUNKS_AT_ONCE: usize = 16;
+
 /// The log file as it grows.
 #[derive(Debug)]
 pub(crate) struct LogFollower {
@@ -29,21 +32,28 @@ impl LogFollower {
     /// Prints everything since the last call. If the log was rotated, the old file is read to its end before
     /// the new one.
     pub(crate) fn print(&mut self) -> anyhow::Result<()> {
-        loop {
-            // Opened before the read: a file already rotated away is complete.
-            let current = File::open(&self.path).ok();
-            let Some(file) = &mut self.file else {
-                self.file = current;
-                match self.file {
-                    Some(_) => continue,
-                    None => return Ok(()),
-                }
-            };
-            print_rest(file, &mut self.decoder)?;
-            match current {
-                Some(current) if !same(file, &current)? => self.file = Some(current),
-                _ => return Ok(()),
+        while !self.print_some()? {}
+        Ok(())
+    }
+
+    /// Like [`print`](Self::print), but only a part of it. Returns true if this was everything. A container
+    /// may write faster than this process prints.
+    pub(crate) fn print_some(&mut self) -> anyhow::Result<bool> {
+        // Opened before the read: a file already rotated away is complete.
+        let current = File::open(&self.path).ok();
+        let Some(file) = &mut self.file else {
+            self.file = current;
+            return Ok(self.file.is_none());
+        };
+        if !print_chunks(file, &mut self.decoder)? {
+            return Ok(false);
+        }
+        match current {
+            Some(current) if !same(file, &current)? => {
+                self.file = Some(current);
+                Ok(false)
             }
+            _ => Ok(true),
         }
     }
 }
@@ -53,25 +63,25 @@ fn same(one: &File, other: &File) -> anyhow::Result<bool> {
     Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
 }
 
-fn print_rest(file: &mut File, decoder: &mut Decoder) -> anyhow::Result<()> {
+/// Prints a few chunks of the file. Returns true at its end.
+fn print_chunks(file: &mut File, decoder: &mut Decoder) -> anyhow::Result<bool> {
     let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
+    for _ in 0..CHUNKS_AT_ONCE {
         let length = file.read(&mut chunk).context("reading the container's log")?;
         if length == 0 {
-            return Ok(());
+            return Ok(true);
         }
-        let mut failed = None;
-        decoder.feed(&chunk[..length], |stream, content| {
-            if failed.is_none()
-                && let Err(error) = print(stream, content)
-            {
-                failed = Some(error);
-            }
+        // Lines of one stream in one write.
+        let mut pieces: Vec<(Stream, Vec<u8>)> = Vec::new();
+        decoder.feed(&chunk[..length], |stream, content| match pieces.last_mut() {
+            Some((last, piece)) if *last == stream => piece.extend_from_slice(content),
+            _ => pieces.push((stream, content.to_vec())),
         });
-        if let Some(error) = failed {
-            return Err(out::failed(error));
+        for (stream, piece) in pieces {
+            print(stream, &piece).map_err(out::failed)?;
         }
     }
+    Ok(false)
 }
 
 /// The stream of a line.
@@ -145,6 +155,22 @@ mod tests {
             });
         }
         (out, err)
+    }
+
+    #[test]
+    fn a_log_that_grows_faster_than_it_is_printed_leaves_time_for_the_caller() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("main.log");
+        let mut log = LogFollower::open(&path);
+        assert!(log.print_some().unwrap(), "it does not exist yet");
+        // Lines that print nothing.
+        std::fs::write(&path, "t other F x\n".repeat(400_000)).unwrap();
+        let mut parts = 0;
+        while !log.print_some().unwrap() {
+            parts += 1;
+        }
+        assert!((4..8).contains(&parts), "{parts}");
+        assert!(log.print_some().unwrap());
     }
 
     #[test]

@@ -242,12 +242,21 @@ impl Run<'_> {
     /// container.
     async fn follow(&mut self, container_id: String, print: bool) -> anyhow::Result<Ended> {
         let mut log = LogFollower::open(&self.logs.join(LOG));
+        let mut interrupts = 0;
         loop {
             let status = self.status(&container_id).await.map_err(refused)?;
             let status = status.context("the daemon answered without a status")?;
             // The state is read before the log: an exit is published after the last byte of the log.
-            if print {
-                log.print()?;
+            // A second interrupt is for the rest of a long output.
+            while print && interrupts < 2 && !log.print_some()? {
+                tokio::select! {
+                    biased;
+                    () = self.signals.next() => {
+                        interrupts += 1;
+                        self.stop(&container_id).await?;
+                    }
+                    () = tokio::task::yield_now() => {}
+                }
             }
             if let Some(code) = wait::ended(&status)? {
                 debug!(reason = status.reason, message = status.message, "exited");
@@ -258,7 +267,10 @@ impl Run<'_> {
             }
             tokio::select! {
                 () = tokio::time::sleep(POLL_INTERVAL) => {}
-                () = self.signals.next() => self.stop(&container_id).await?,
+                () = self.signals.next() => {
+                    interrupts += 1;
+                    self.stop(&container_id).await?;
+                }
             }
         }
     }
