@@ -113,6 +113,9 @@ impl Known {
     }
 
     fn put(&self, state: &mut State, listed: Listed, list: Bytes) {
+        if state.lists.get(&listed) == Some(&list) {
+            return;
+        }
         let ordered = ordered(listed, &list);
         state.lists.insert(listed, list);
         if state.ordered.get(&listed) != Some(&ordered) {
