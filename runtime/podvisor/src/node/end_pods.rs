@@ -1,18 +1,17 @@
 //! `podvisor node end-pods`: stops and removes every pod in a VM, on a node whose kubelet does not start them
-//! again. Pods of the other runtime are left alone.
+//! again. Pods of the other runtime are left alone. It is not asked: k3s, RKE2 and k0s end it together with
+//! the kubelet.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use proto_cri::v1::{
-    ListPodSandboxRequest, PodSandbox, PodSandboxState, RemovePodSandboxRequest, StopPodSandboxRequest,
-};
 use runtime_node::HostRoot;
 
-use crate::client::{self, Client};
 use crate::config::Config;
+use crate::daemon::{Daemon, DaemonError};
+use crate::listing::{self, Pod, Runtime};
+use crate::one_by_one::Subject;
 use crate::show::out;
 
 /// Names of pods in a refusal.
@@ -21,8 +20,8 @@ const NAMES_MAX: usize = 20;
 /// Ends the pods. Without `force` a running pod is a refusal, and only leftovers of ended pods are removed.
 pub(crate) async fn end_pods(config: &Config, force: bool) -> anyhow::Result<ExitCode> {
     let vmms = || runtime_node::vmms(&HostRoot::open(Path::new("/"))?).map_err(anyhow::Error::from);
-    let mut daemon = match client::connect(&config.socket()).await {
-        Ok(client) => client,
+    let daemon = match Daemon::dial(config).await {
+        Ok(daemon) => daemon,
         // No daemon and no VMs: nothing to do.
         Err(_) if vmms()?.is_empty() => return Ok(ExitCode::SUCCESS),
         Err(error) => {
@@ -34,27 +33,20 @@ pub(crate) async fn end_pods(config: &Config, force: bool) -> anyhow::Result<Exi
             });
         }
     };
-    let others = match config.upstream() {
-        Some(upstream) => {
-            let asked = async { anyhow::Ok(pods(&mut client::connect(&upstream.socket).await?).await?) };
-            let asked = asked.await.with_context(|| {
-                format!("asking the other runtime on {} for its pods", upstream.socket.display())
-            });
-            asked?.into_iter().map(|pod| pod.id).collect()
-        }
-        None => BTreeSet::new(),
-    };
-    let ours: Vec<PodSandbox> =
-        pods(&mut daemon).await?.into_iter().filter(|pod| !others.contains(&pod.id)).collect();
-    let running: Vec<String> =
-        ours.iter().filter(|pod| pod.state() == PodSandboxState::SandboxReady).map(name).collect();
+    let (pods, _) = listing::ask(&daemon).await?;
+    if pods.iter().any(|pod| pod.runtime == Runtime::Unknown) {
+        bail!("the daemon does not say which pods are in VMs: restart it");
+    }
+    let ours: Vec<&Pod> = pods.iter().filter(|pod| pod.runtime == Runtime::Vm).collect();
+    let running: Vec<String> = ours.iter().filter(|pod| pod.ready).map(Subject::path).collect();
     if !running.is_empty() && !force {
         let shown = running[..running.len().min(NAMES_MAX)].join(", ");
         bail!("pods run in VMs: {} ({shown})", running.len());
     }
-    for pod in &ours {
-        end(&mut daemon, pod).await.with_context(|| format!("ending {}", name(pod)))?;
-        out::say(format_args!("ended {}", name(pod)));
+    for pod in ours {
+        let name = Subject::path(&pod);
+        end(&daemon, &pod.id).await.with_context(|| format!("ending {name}"))?;
+        out::say(format_args!("ended {name}"));
     }
     match vmms()?.len() {
         0 => Ok(ExitCode::SUCCESS),
@@ -62,22 +54,7 @@ pub(crate) async fn end_pods(config: &Config, force: bool) -> anyhow::Result<Exi
     }
 }
 
-async fn pods(client: &mut Client) -> anyhow::Result<Vec<PodSandbox>> {
-    let listed = client.runtime.list_pod_sandbox(ListPodSandboxRequest { filter: None }).await;
-    Ok(listed.map_err(client::refused)?.into_inner().items)
-}
-
-async fn end(client: &mut Client, pod: &PodSandbox) -> anyhow::Result<()> {
-    let pod_sandbox_id = pod.id.clone();
-    let stopped = client.runtime.stop_pod_sandbox(StopPodSandboxRequest { pod_sandbox_id }).await;
-    stopped.map_err(client::refused)?;
-    let pod_sandbox_id = pod.id.clone();
-    let removed = client.runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id }).await;
-    removed.map_err(client::refused)?;
-    Ok(())
-}
-
-fn name(pod: &PodSandbox) -> String {
-    let metadata = pod.metadata.clone().unwrap_or_default();
-    format!("{}/{}", metadata.namespace, metadata.name)
+async fn end(daemon: &Daemon, id: &str) -> Result<(), DaemonError> {
+    daemon.stop_pod(id).await?;
+    daemon.remove_pod(id).await
 }
