@@ -13,6 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::distribution::Distribution;
 use crate::host::{CallError, Host};
 use crate::kubelet::{self, KubeletError};
 use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
@@ -34,7 +35,12 @@ pub(crate) const DEVICE_PLUGIN: &str = "podvisor-device-plugin.service";
 const CHECK: ShortUnit = ShortUnit { name: "podvisor-check.service", log: "/run/podvisor-check.log" };
 
 /// Sockets of other runtimes, for a node where no running kubelet names its own.
-const SOCKETS: &[&str] = &["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
+const SOCKETS: &[&str] = &[
+    "/run/containerd/containerd.sock",
+    "/run/crio/crio.sock",
+    "/run/k3s/containerd/containerd.sock",
+    "/run/k0s/containerd.sock",
+];
 
 /// A requested installation.
 #[derive(Clone, Debug)]
@@ -238,6 +244,13 @@ fn configuration(
             )?
         }
         None => payload.configuration.clone(),
+    };
+    let text = match Distribution::with_kubelet_inside(root).map_err(KubeletError::from)? {
+        Some(distribution) => match distribution.cni(root)? {
+            Some((configurations, plugins)) => settings::with_cni(&text, &configurations, &plugins)?,
+            None => text,
+        },
+        None => text,
     };
     record.restart_due = true;
     record.save(root)?;

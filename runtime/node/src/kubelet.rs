@@ -3,14 +3,15 @@
 //!
 //! For a kubelet in a systemd unit, as with kubeadm, the file is a systemd drop-in. It repeats the kubelet's
 //! command with one more argument, because the last of several counts and arguments override configuration
-//! files. k3s runs its kubelet in its own process, so there the file belongs to k3s's configuration.
+//! files. A distribution that starts the kubelet itself is given that argument: k3s and RKE2 by a file of
+//! their configuration, k0s by a drop-in of its unit. Its own containerd goes on.
 
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-
+use crate::distribution::{self, ARGUMENT, Distribution, EXTRA_ARGUMENTS};
 use crate::host::{CallError, Host};
-use crate::processes::{self, ProcessesError};
+use crate::kubelet_command::{command, configured, flag, last_command_file};
+use crate::processes::{self, Process, ProcessesError};
 use crate::root::{HostRoot, RootError};
 
 /// Endpoint of a kubelet without an explicit one (kubelet(1), since 1.27).
@@ -22,15 +23,6 @@ const FLAG: &str = "--container-runtime-endpoint";
 /// A KubeletConfiguration has a few hundred lines.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// Marks a process of k3s's own containerd, ended by the switch.
-const K3S_CONTAINERD: &str = "/run/k3s/containerd/";
-
-/// The directory of files that override the configuration of k3s.
-pub(crate) const K3S_OVERRIDES: &str = "/etc/rancher/k3s/config.yaml.d";
-
-/// Units with a kubelet of k3s.
-const K3S_UNITS: [&str; 2] = ["k3s.service", "k3s-agent.service"];
-
 /// The first lines of each file written here.
 const HEAD: &str =
     "# Written by `podvisor node install --switch-kubelet`, and taken away by `podvisor node remove`.\n";
@@ -40,8 +32,12 @@ const HEAD: &str =
 pub(crate) enum Kubelet {
     /// A unit of systemd.
     Unit,
-    /// Inside k3s, as a server or as an agent.
-    K3s { unit: &'static str },
+    /// Started by a distribution.
+    Of {
+        distribution: &'static Distribution,
+        /// The distribution's unit.
+        unit: &'static str,
+    },
 }
 
 /// A failed switch of the kubelet.
@@ -56,31 +52,38 @@ pub enum KubeletError {
     /// The node's processes cannot be seen.
     #[error(transparent)]
     Processes(#[from] ProcessesError),
-    /// There is neither kind of kubelet.
+    /// There is no kubelet of a known kind.
     #[error(
-        "this node has neither kubelet.service nor k3s: set the kubelet's containerRuntimeEndpoint by hand"
+        "this node has neither kubelet.service nor k3s, RKE2 or k0s: set the kubelet's containerRuntimeEndpoint by hand"
     )]
     Unknown,
     /// The unit has no command, or several.
-    #[error(
-        "the command of kubelet.service is not to be found: set the kubelet's containerRuntimeEndpoint by hand"
-    )]
-    NoCommand,
+    #[error("the command of {unit} is not to be found: set the kubelet's containerRuntimeEndpoint by hand")]
+    NoCommand {
+        /// The kubelet's unit.
+        unit: &'static str,
+    },
     /// The path of the daemon's socket needs escaping in configuration files.
     #[error("the socket {0:?} has characters not allowed in a unit")]
     Socket(PathBuf),
-    /// k3s is started with an argument that overrides its configuration files.
-    #[error("{unit} is started with {FLAG}, and this overrides its configuration: change it there by hand")]
+    /// The distribution is started with an argument that overrides the switch.
+    #[error("{unit} is started with {argument}, and this overrides the switch: change it there by hand")]
     Fixed {
-        /// The unit of k3s.
+        /// The unit of the distribution.
         unit: &'static str,
+        /// The argument.
+        argument: &'static str,
     },
-    /// Pods run in k3s's own containerd. After a switch nothing would manage them.
+    /// A file of the distribution's configuration is read after ours and replaces the kubelet's arguments.
     #[error(
-        "pods run in k3s's own containerd, and k3s does not start it beside another runtime: \
-         drain the node, run k3s-killall.sh, and run this command on the node itself"
+        "{} sets kubelet-arg after the file of the switch, which has no effect so: write kubelet-arg+ there, \
+         or remove container-runtime-endpoint from it",
+        .file.display()
     )]
-    K3sPods,
+    Replaced {
+        /// The other file.
+        file: PathBuf,
+    },
     /// Another drop-in sets the kubelet's command after ours.
     #[error(
         "{file} sets the kubelet's command after the file of the switch, which has no effect so: rename it to sort before 90-, \
@@ -106,12 +109,15 @@ impl Kubelet {
     /// Finds the node's kubelet: the running one, else an installed one. A node may have kept the unit of
     /// another distribution.
     pub(crate) fn find(host: &dyn Host) -> Result<Kubelet, KubeletError> {
-        let k3s = K3S_UNITS.map(|unit| Kubelet::K3s { unit });
+        let of = |distribution: &'static Distribution| {
+            distribution.units.map(|unit| Kubelet::Of { distribution, unit })
+        };
+        let kubelets: Vec<Kubelet> = distribution::ALL.iter().flat_map(of).chain([Kubelet::Unit]).collect();
         for (property, wanted) in [("ActiveState", "active"), ("LoadState", "loaded")] {
-            for kubelet in k3s.into_iter().chain([Kubelet::Unit]) {
+            for kubelet in &kubelets {
                 let property = format!("--property={property}");
                 if host.run("systemctl", &["show", &property, "--value", kubelet.unit()])?.trim() == wanted {
-                    return Ok(kubelet);
+                    return Ok(*kubelet);
                 }
             }
         }
@@ -122,33 +128,57 @@ impl Kubelet {
     pub(crate) fn unit(self) -> &'static str {
         match self {
             Kubelet::Unit => "kubelet.service",
-            Kubelet::K3s { unit } => unit,
+            Kubelet::Of { unit, .. } => unit,
         }
+    }
+
+    /// Whether another process than the unit's starts the kubelet again if it ends.
+    pub(crate) fn is_supervised(self) -> bool {
+        matches!(self, Kubelet::Of { distribution, .. } if distribution.has_kubelet_process())
     }
 
     /// The file for switching the kubelet to Podvisor.
     pub(crate) fn drop_in(self) -> PathBuf {
-        match self {
-            Kubelet::Unit => "/etc/systemd/system/kubelet.service.d/90-podvisor.conf".into(),
-            Kubelet::K3s { .. } => Path::new(K3S_OVERRIDES).join("90-podvisor.yaml"),
+        match self.overrides() {
+            Some(directory) => directory.join("90-podvisor.yaml"),
+            None => format!("/etc/systemd/system/{}.d/90-podvisor.conf", self.unit()).into(),
         }
     }
 
-    /// The file that sets the kubelet's command after the switch's own file. systemd has read both.
-    pub(crate) fn overridden_by(self, host: &dyn Host) -> Result<Option<String>, CallError> {
-        let Kubelet::Unit = self else { return Ok(None) };
-        let unit = host.run("systemctl", &["cat", self.unit()])?;
-        let ours = self.drop_in();
-        Ok(last_command_file(&unit).filter(|file| Path::new(file) != ours))
+    /// The directory of the distribution's configuration, where it has one.
+    fn overrides(self) -> Option<PathBuf> {
+        match self {
+            Kubelet::Unit => None,
+            Kubelet::Of { distribution, .. } => distribution.overrides(),
+        }
     }
 
-    /// Returns the file's text for the daemon at `socket`. Fails if a switch would not work.
-    pub(crate) fn text(
+    /// Fails if another file takes the effect of the switch's own file. systemd has read both.
+    pub(crate) fn insist_on_effect(
         self,
         root: &HostRoot,
         host: &dyn Host,
         socket: &Path,
-    ) -> Result<String, KubeletError> {
+    ) -> Result<(), KubeletError> {
+        if let Kubelet::Of { distribution, .. } = self
+            && distribution.overrides().is_some()
+        {
+            let found = distribution.endpoint(root)?;
+            return match (found.value.as_deref().map(socket_of), found.last_file) {
+                (Some(used), _) if plain(&used) == plain(socket) => Ok(()),
+                (_, file) => Err(KubeletError::Replaced { file: file.unwrap_or_else(|| self.drop_in()) }),
+            };
+        }
+        let unit = host.run("systemctl", &["cat", self.unit()])?;
+        let ours = self.drop_in();
+        match last_command_file(&unit).filter(|file| Path::new(file) != ours) {
+            Some(file) => Err(KubeletError::Overridden { file }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the file's text for the daemon at `socket`. Fails if a switch would not work.
+    pub(crate) fn text(self, host: &dyn Host, socket: &Path) -> Result<String, KubeletError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
         let endpoint = match socket.to_str() {
             Some(text) if socket.is_absolute() && text.chars().all(plain) => format!("unix://{text}"),
@@ -156,166 +186,93 @@ impl Kubelet {
         };
         let unit = host.run("systemctl", &["cat", self.unit()])?;
         let command = command(&unit, &self.drop_in());
-        match self {
-            Kubelet::Unit => {
-                let command = command.ok_or(KubeletError::NoCommand)?;
-                Ok(format!(
-                    "{HEAD}[Unit]\nWants=podvisor.service\nAfter=podvisor.service\n\n\
-                     [Service]\nExecStart=\nExecStart={command} {FLAG}={endpoint}\n"
-                ))
-            }
-            Kubelet::K3s { unit } => {
-                if command.is_some_and(|command| command.contains(FLAG)) {
-                    return Err(KubeletError::Fixed { unit });
-                }
-                let shims = processes::arguments(root, "containerd-shim")?;
-                if shims.iter().flatten().any(|argument| argument.contains(K3S_CONTAINERD)) {
-                    return Err(KubeletError::K3sPods);
-                }
-                Ok(format!("{HEAD}container-runtime-endpoint: {endpoint}\n"))
-            }
+        let fixed = |argument| {
+            let is_fixed = command.as_ref().is_some_and(|command| command.contains(argument));
+            if is_fixed { Err(KubeletError::Fixed { unit: self.unit(), argument }) } else { Ok(()) }
+        };
+        if self.overrides().is_some() {
+            fixed(ARGUMENT)?;
+            return Ok(format!("{HEAD}kubelet-arg+:\n  - {ARGUMENT}={endpoint}\n"));
         }
+        let argument = match self {
+            Kubelet::Unit => format!("{FLAG}={endpoint}"),
+            Kubelet::Of { .. } => {
+                fixed(EXTRA_ARGUMENTS)?;
+                format!("{EXTRA_ARGUMENTS}={FLAG}={endpoint}")
+            }
+        };
+        let command = command.ok_or(KubeletError::NoCommand { unit: self.unit() })?;
+        Ok(format!(
+            "{HEAD}[Unit]\nWants=podvisor.service\nAfter=podvisor.service\n\n\
+             [Service]\nExecStart=\nExecStart={command} {argument}\n"
+        ))
     }
 }
 
-/// Whether pods of another runtime would be left behind by this unit's return to its own: k3s starts a
-/// containerd of its own then. Other kubelets go back to the runtime that these pods are in.
+/// Whether pods of another runtime would be left behind by this unit's return to its own: a distribution has
+/// a containerd of its own. Other kubelets go back to the runtime that these pods are in.
 pub(crate) fn leaves_pods_behind(root: &HostRoot, unit: &str) -> Result<bool, ProcessesError> {
-    if !K3S_UNITS.contains(&unit) {
-        return Ok(false);
-    }
-    let shims = processes::arguments(root, "containerd-shim")?;
-    Ok(shims.iter().any(|arguments| !arguments.iter().any(|argument| argument.contains(K3S_CONTAINERD))))
+    let Some(distribution) = Distribution::of(unit) else { return Ok(false) };
+    let shims = processes::named(root, "containerd-shim")?;
+    Ok(shims.iter().any(|shim| {
+        // Docker's containers are nobody's pods.
+        let is_pods = flag(&shim.arguments, "-namespace").is_none_or(|namespace| namespace == "k8s.io");
+        is_pods && !shim.arguments.iter().any(|argument| argument.contains(distribution.containerd))
+    }))
 }
 
 /// Returns the socket of the running kubelet's runtime; `None` if no kubelet is found.
 pub(crate) fn socket_in_use(root: &HostRoot) -> Result<Option<PathBuf>, KubeletError> {
-    let Some(arguments) = processes::arguments(root, "kubelet")?.into_iter().next() else { return Ok(None) };
-    let endpoint = match (flag(&arguments, FLAG), flag(&arguments, "--config")) {
-        (Some(endpoint), _) => Some(endpoint),
-        (None, Some(file)) => configured(&root.read(Path::new(&file), BYTES_MAX)?.unwrap_or_default()),
-        (None, None) => None,
-    };
-    let endpoint = endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.into());
-    Ok(Some(socket_of(&endpoint)))
+    if let Some(kubelet) = processes::of_node(root, "kubelet")?.first() {
+        return Ok(Some(socket_of_process(root, kubelet)?));
+    }
+    // The arguments of a kubelet inside another process are not in /proc, so the configuration has to do.
+    let Some(distribution) = Distribution::with_kubelet_inside(root)? else { return Ok(None) };
+    let endpoint = distribution.endpoint(root)?.value;
+    Ok(Some(socket_of(endpoint.as_deref().unwrap_or(distribution.containerd))))
+}
+
+/// The process of the kubelet that uses the daemon at `socket`.
+pub(crate) fn process_with(root: &HostRoot, socket: &Path) -> Result<Option<u32>, KubeletError> {
+    for kubelet in processes::of_node(root, "kubelet")? {
+        if plain(&socket_of_process(root, &kubelet)?) == plain(socket) {
+            return Ok(Some(kubelet.pid));
+        }
+    }
+    Ok(None)
+}
+
+/// The path of a socket, one for both of its usual spellings: `/var/run` is a link to `/run`.
+pub(crate) fn plain(socket: &Path) -> PathBuf {
+    match socket.strip_prefix("/var/run") {
+        Ok(rest) => Path::new("/run").join(rest),
+        Err(_) => socket.to_owned(),
+    }
+}
+
+/// The socket of a kubelet's runtime. An argument wins over the files of `--config-dir`, and these in the
+/// order of their names over the file of `--config` (Kubernetes, `cmd/kubelet/app/server.go`).
+fn socket_of_process(root: &HostRoot, kubelet: &Process) -> Result<PathBuf, RootError> {
+    if let Some(endpoint) = flag(&kubelet.arguments, FLAG) {
+        return Ok(socket_of(&endpoint));
+    }
+    let mut files: Vec<PathBuf> =
+        flag(&kubelet.arguments, "--config").map(PathBuf::from).into_iter().collect();
+    if let Some(directory) = flag(&kubelet.arguments, "--config-dir").map(PathBuf::from) {
+        let mut names = root.names(&directory)?;
+        names.retain(|name| name.ends_with(".conf"));
+        names.sort();
+        files.extend(names.iter().map(|name| directory.join(name)));
+    }
+    let mut endpoint = DEFAULT_ENDPOINT.to_owned();
+    for file in files {
+        let text = root.read(&file, BYTES_MAX)?.unwrap_or_default();
+        endpoint = configured(&text).unwrap_or(endpoint);
+    }
+    Ok(socket_of(&endpoint))
 }
 
 /// The socket of a kubelet's endpoint, with or without its scheme.
 pub(crate) fn socket_of(endpoint: &str) -> PathBuf {
     endpoint.strip_prefix("unix://").unwrap_or(endpoint).into()
-}
-
-/// The last value of a flag, as `--flag=value` or `--flag value`.
-fn flag(arguments: &[String], name: &str) -> Option<String> {
-    let mut found = None;
-    let mut rest = arguments.iter();
-    while let Some(argument) = rest.next() {
-        if argument == name {
-            found = rest.next().cloned();
-        } else if let Some(value) = argument.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')) {
-            found = Some(value.to_owned());
-        }
-    }
-    found
-}
-
-/// The runtime named in a KubeletConfiguration. An unreadable file names none.
-fn configured(text: &str) -> Option<String> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Configuration {
-        container_runtime_endpoint: Option<String>,
-    }
-    let configuration: Configuration = serde_saphyr::from_str(text).ok()?;
-    configuration.container_runtime_endpoint.filter(|endpoint| !endpoint.is_empty())
-}
-
-/// The one command of a unit, from the output of `systemctl cat`: each file follows a line with its path. The
-/// file `without` is skipped.
-fn command(unit: &str, without: &Path) -> Option<String> {
-    let mut commands: Vec<String> = Vec::new();
-    let mut ours = false;
-    let mut lines = unit.lines();
-    while let Some(line) = lines.next() {
-        if let Some(path) = line.strip_prefix("# /") {
-            ours = Path::new("/").join(path) == without;
-        }
-        let Some(value) = line.strip_prefix("ExecStart=").filter(|_| !ours) else { continue };
-        if value.is_empty() {
-            commands.clear();
-            continue;
-        }
-        let mut whole = value.to_owned();
-        while whole.ends_with('\\') {
-            whole.pop();
-            let next = lines.by_ref().find(|next| !next.trim_start().starts_with(['#', ';']));
-            whole.push_str(next.unwrap_or_default().trim_start());
-        }
-        commands.push(whole.trim_end().to_owned());
-    }
-    <[String; 1]>::try_from(commands).ok().map(|[command]| command)
-}
-
-/// The file with the command that counts, from the output of `systemctl cat`: files come in the order in
-/// which systemd applies them.
-fn last_command_file(unit: &str) -> Option<String> {
-    let (mut file, mut last) = (None, None);
-    for line in unit.lines() {
-        if let Some(path) = line.strip_prefix("# /") {
-            file = Some(format!("/{path}"));
-        } else if line.strip_prefix("ExecStart=").is_some_and(|command| !command.is_empty()) {
-            last.clone_from(&file);
-        }
-    }
-    last
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const KUBEADM: &str = "# /lib/systemd/system/kubelet.service\n[Service]\nExecStart=/usr/bin/kubelet\nRestart=always\n\n\
-        # /usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf\n# Note: a drop-in\n[Service]\n\
-        Environment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml\"\nExecStart=\n\
-        ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS \\\n# in between\n    $KUBELET_EXTRA_ARGS\n";
-
-    #[test]
-    fn the_kubelets_command_is_the_last_one_without_the_file_of_this_program() {
-        let ours = Path::new("/etc/systemd/system/kubelet.service.d/90-podvisor.conf");
-        let expected = "/usr/bin/kubelet $KUBELET_CONFIG_ARGS $KUBELET_EXTRA_ARGS";
-        assert_eq!(command(KUBEADM, ours).as_deref(), Some(expected));
-        let switched = format!("{KUBEADM}\n# {}\n[Service]\nExecStart=\nExecStart=/x --y\n", ours.display());
-        assert_eq!(command(&switched, ours).as_deref(), Some(expected));
-        assert_eq!(command(&switched, Path::new("/else")).as_deref(), Some("/x --y"));
-        for none in ["", "ExecStart=\n", "ExecStart=a\nExecStart=b\n"] {
-            assert_eq!(command(none, ours), None, "{none:?}");
-        }
-    }
-
-    #[test]
-    fn the_command_that_counts_is_of_the_last_file_with_one() {
-        let later = "# /etc/systemd/system/kubelet.service.d/override.conf\n[Service]\nExecStart=\n";
-        let file = |text: &str| last_command_file(&format!("{KUBEADM}{text}")).unwrap();
-        assert_eq!(file(later), "/usr/lib/systemd/system/kubelet.service.d/10-kubeadm.conf");
-        let with_command = format!("{later}ExecStart=/usr/bin/kubelet\n");
-        assert_eq!(file(&with_command), "/etc/systemd/system/kubelet.service.d/override.conf");
-        assert_eq!(last_command_file(""), None);
-    }
-
-    #[test]
-    fn the_last_flag_counts_and_a_configuration_where_there_is_none() {
-        let arguments = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let line = arguments(
-            "kubelet --container-runtime-endpoint=unix:///a --container-runtime-endpoint unix:///b",
-        );
-        assert_eq!(flag(&line, FLAG).as_deref(), Some("unix:///b"));
-        assert_eq!(flag(&arguments("kubelet --config-dir=/x --config"), "--config"), None);
-        assert_eq!(
-            configured("kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix:///c\n").as_deref(),
-            Some("unix:///c")
-        );
-        for none in ["containerRuntimeEndpoint: \"\"\n", "kind: x\n", "{", ""] {
-            assert_eq!(configured(none), None, "{none:?}");
-        }
-    }
 }

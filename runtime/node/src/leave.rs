@@ -27,13 +27,13 @@ pub enum LeaveError {
         .0.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
     )]
     Vms(Vec<u32>),
-    /// Pods run in the runtime beside k3s. Nothing would manage them afterwards.
+    /// Pods run in a runtime beside the distribution's own. Nothing would manage them afterwards.
     #[error(
         "pods run in the runtime behind Podvisor, and {unit} would start them a second time in its own containerd: drain the \
          node, end the rest with crictl at that runtime's socket, and run this command on the node itself"
     )]
-    K3sPods {
-        /// The unit of k3s.
+    OtherPods {
+        /// The unit of the distribution.
         unit: String,
     },
     /// The program for ending pods is missing.
@@ -86,7 +86,7 @@ pub(crate) fn way_back(
     if let Some(switch) = &record.kubelet
         && kubelet::leaves_pods_behind(root, &switch.unit)?
     {
-        return Err(LeaveError::K3sPods { unit: switch.unit.clone() });
+        return Err(LeaveError::OtherPods { unit: switch.unit.clone() });
     }
     let program = record.prefix.join("bin/podvisor");
     let has_program = root.kind(&program)?.is_some();

@@ -7,9 +7,11 @@
 
 #![forbid(unsafe_code)]
 
+mod distribution;
 mod host;
 mod install;
 mod kubelet;
+mod kubelet_command;
 mod kubelet_runtime;
 mod label;
 mod leave;

@@ -13,6 +13,12 @@ const VMM: &str = "podvisor-vmm";
 /// The cgroup of VMMs without a pod: the daemon makes them in advance, and ends them when it stops.
 const UNCLAIMED: &str = "/podvisor-unclaimed";
 
+/// In the cgroup of each of the kubelet's pods, by either of its cgroup drivers.
+const PODS: &str = "kubepods";
+
+/// In the cgroup of a pod's VMM.
+const OURS: &str = "/podvisor-";
+
 /// The node's processes are not visible.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessesError {
@@ -24,27 +30,55 @@ pub enum ProcessesError {
     None,
 }
 
-/// Returns the process IDs of the VMMs with a pod.
+/// Returns the process IDs of the VMMs with a pod. A container's process of that name is none.
 ///
 /// # Errors
 /// The node's `/proc` cannot be read, or shows nothing.
 pub fn vmms(root: &HostRoot) -> Result<Vec<u32>, ProcessesError> {
     let has_pod = |pid: u32| {
-        let cgroups = root.read(&place(pid, "cgroup"), BYTES_MAX).ok().flatten().unwrap_or_default();
-        !cgroups.lines().any(|line| line.ends_with(UNCLAIMED))
+        let cgroups = cgroups(root, pid);
+        let is_of_container = cgroups.contains(PODS) && !cgroups.contains(OURS);
+        !is_of_container && !cgroups.lines().any(|line| line.ends_with(UNCLAIMED))
     };
     let vmms = all(root)?.into_iter().filter(|(pid, name)| name == VMM && has_pod(*pid));
     Ok(vmms.map(|(pid, _)| pid).collect())
 }
 
-/// Returns the arguments of each process with this name, as the kernel has it: cut at 15 bytes.
-pub(crate) fn arguments(root: &HostRoot, name: &str) -> Result<Vec<Vec<String>>, ProcessesError> {
+/// A process of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    pub(crate) arguments: Vec<String>,
+}
+
+/// Returns each of the node's own processes with this name, as the kernel has it: cut at 15 bytes.
+/// Containers' processes are left out: they have a process ID namespace of their own, or are in a pod's
+/// cgroup. kind has a kubelet in a container, and any tenant may call a program so.
+pub(crate) fn of_node(root: &HostRoot, name: &str) -> Result<Vec<Process>, ProcessesError> {
+    let mut processes = named(root, name)?;
+    processes.retain(|process| {
+        let status = root.read(&place(process.pid, "status"), BYTES_MAX).ok().flatten().unwrap_or_default();
+        let is_nested = status
+            .lines()
+            .filter_map(|line| line.strip_prefix("NSpid:"))
+            .any(|ids| ids.split_whitespace().count() > 1);
+        !is_nested && !cgroups(root, process.pid).contains(PODS)
+    });
+    Ok(processes)
+}
+
+/// Returns each process with this name, also containers'.
+pub(crate) fn named(root: &HostRoot, name: &str) -> Result<Vec<Process>, ProcessesError> {
     let of = |pid: u32| {
         // A process that has ended meanwhile has none.
         let text = root.read(&place(pid, "cmdline"), BYTES_MAX).ok().flatten().unwrap_or_default();
-        text.split_terminator('\0').map(str::to_owned).collect()
+        Process { pid, arguments: text.split_terminator('\0').map(str::to_owned).collect() }
     };
     Ok(all(root)?.into_iter().filter(|(_, found)| found == name).map(|(pid, _)| of(pid)).collect())
+}
+
+fn cgroups(root: &HostRoot, pid: u32) -> String {
+    root.read(&place(pid, "cgroup"), BYTES_MAX).ok().flatten().unwrap_or_default()
 }
 
 fn all(root: &HostRoot) -> Result<Vec<(u32, String)>, ProcessesError> {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::host::{CallError, Host};
 use crate::install::{self, DAEMON, DEVICE_PLUGIN};
-use crate::kubelet::{self, KubeletError};
+use crate::kubelet::KubeletError;
+use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
 use crate::leave::{self, LeaveError};
 use crate::payload::CONFIGURATION;
 use crate::record::{Held, InstallRecord, RecordError};
@@ -107,7 +108,8 @@ pub fn remove(
 /// The daemon's socket, if the node's kubelet uses it.
 fn in_use(root: &HostRoot) -> Result<Option<PathBuf>, RemoveError> {
     let Some(settings) = Settings::read(root)? else { return Ok(None) };
-    Ok(kubelet::socket_in_use(root)?.filter(|socket| *socket == settings.socket))
+    let is_used = kubelet_runtime(root, &settings.socket)? == KubeletRuntime::Podvisor;
+    Ok(is_used.then_some(settings.socket))
 }
 
 /// Stops and disables our units.

@@ -90,18 +90,36 @@ pub(crate) fn with_upstream(example: &str, upstream: &Upstream) -> Result<String
         UnnamedPods::None => "none",
     };
     let handlers = upstream.handlers.iter().map(String::as_str).collect::<Vec<_>>();
-    let text = set(example, "socket", &upstream.socket.to_string_lossy().as_ref().into())?;
-    let text = set(&text, "handlers", &handlers.into())?;
-    set(&text, "unnamed_pods", &unnamed.into())
+    let text = set(example, "upstream", "socket", &upstream.socket.to_string_lossy().as_ref().into())?;
+    let text = set(&text, "upstream", "handlers", &handlers.into())?;
+    set(&text, "upstream", "unnamed_pods", &unnamed.into())
 }
 
-/// Gives a commented key of `[upstream]` a value.
-fn set(example: &str, key: &'static str, value: &toml::Value) -> Result<String, SettingsError> {
+/// Returns a delivered configuration, completed with a distribution's network. The usual directories of
+/// plugins stay behind its own.
+pub(crate) fn with_cni(
+    example: &str,
+    configurations: &Path,
+    plugins: &Path,
+) -> Result<String, SettingsError> {
+    let text = set(example, "cni", "conf_dir", &configurations.to_string_lossy().as_ref().into())?;
+    let plugins = [&plugins.to_string_lossy(), "/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
+    set(&text, "cni", "bin_dirs", &plugins.to_vec().into())
+}
+
+/// Gives a commented key of a section a value.
+fn set(
+    example: &str,
+    section: &'static str,
+    key: &'static str,
+    value: &toml::Value,
+) -> Result<String, SettingsError> {
+    let head = format!("[{section}]");
     let (mut here, mut done) = (false, false);
     let mut lines = Vec::new();
     for line in example.lines() {
         if line.starts_with('[') {
-            here = line == "[upstream]";
+            here = line == head;
         }
         let is_key = line
             .strip_prefix('#')
@@ -115,7 +133,7 @@ fn set(example: &str, key: &'static str, value: &toml::Value) -> Result<String, 
         }
     }
     if !done {
-        return Err(SettingsError::NoLine { section: "upstream", key });
+        return Err(SettingsError::NoLine { section, key });
     }
     Ok(lines.join("\n") + "\n")
 }
@@ -146,12 +164,23 @@ mod tests {
     }
 
     #[test]
+    fn the_example_gets_the_network_of_a_distribution() {
+        let text = with_cni(EXAMPLE, Path::new("/a/net.d"), Path::new("/a/bin")).unwrap();
+        let table: toml::Table = text.parse().unwrap();
+        assert_eq!(table["cni"]["conf_dir"].as_str(), Some("/a/net.d"));
+        let plugins = table["cni"]["bin_dirs"].as_array().unwrap();
+        assert_eq!((plugins[0].as_str(), plugins.len()), (Some("/a/bin"), 4));
+        let changed = EXAMPLE.lines().zip(text.lines()).filter(|(before, after)| before != after).count();
+        assert_eq!((changed, EXAMPLE.lines().count()), (2, text.lines().count()));
+    }
+
+    #[test]
     fn a_configuration_says_where_its_socket_is() {
         let socket = |text: &str| Settings::parse(text).unwrap().socket;
         assert_eq!(socket("[paths]\nrun = \"/run/x\""), Path::new("/run/x/podvisor.sock"));
         assert_eq!(socket("[paths]\nsocket = \"/s\""), Path::new("/s"));
         assert!(matches!(Settings::parse("[paths"), Err(SettingsError::Parse(_))));
-        let error = set("[upstream]\n", "socket", &"x".into()).unwrap_err().to_string();
+        let error = set("[upstream]\n", "upstream", "socket", &"x".into()).unwrap_err().to_string();
         assert!(error.contains("no line for upstream.socket"), "{error}");
     }
 }

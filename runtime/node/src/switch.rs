@@ -5,13 +5,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::host::{CallError, Host};
-use crate::kubelet::{Kubelet, KubeletError};
+use crate::kubelet::{self, Kubelet, KubeletError};
 use crate::record::{InstallRecord, SwitchRecord};
 use crate::root::HostRoot;
 
 /// Checks of a kubelet after its restart. Without a runtime it ends within seconds, and systemd restarts it
 /// after ten.
 const LOOKS: u32 = 15;
+
+/// Checks until a distribution's kubelet has come up and kept running. It waits for its API server first.
+const LOOKS_MAX: u32 = 150;
 
 /// Switches the kubelet to the daemon at `socket`. `between` is the pause between two checks. Returns a
 /// description of the change.
@@ -27,13 +30,7 @@ pub(crate) fn switch(
     let before = root.read(&drop_in, 1 << 20)?;
     let is_switched =
         record.kubelet.as_ref().is_some_and(|switch| switch.unit == unit && !switch.restart_due);
-    let text = match kubelet.text(root, host, socket) {
-        // Pods of k3s's containerd are in no one's way once another runtime is used.
-        Err(KubeletError::K3sPods) if is_switched && before.is_some() => {
-            return Ok(format!("{unit} uses Podvisor"));
-        }
-        text => text?,
-    };
+    let text = kubelet.text(host, socket)?;
     if is_switched && before.as_ref() == Some(&text) {
         return Ok(format!("{unit} uses Podvisor"));
     }
@@ -41,16 +38,20 @@ pub(crate) fn switch(
     record.save(root)?;
     root.write(&drop_in, &text)?;
     host.run("systemctl", &["daemon-reload"])?;
-    if let Some(file) = kubelet.overridden_by(host)? {
+    if let Err(without_effect) = kubelet.insist_on_effect(root, host, socket) {
         // The kubelet runs on as it was started.
         root.remove(&drop_in)?;
         host.run("systemctl", &["daemon-reload"])?;
         record.kubelet = None;
         record.save(root)?;
-        return Err(KubeletError::Overridden { file });
+        return Err(without_effect);
     }
     restart(host, unit)?;
-    if let Some(said) = fell(host, unit, between)? {
+    let mut said = fell(host, unit, between)?;
+    if said.is_none() && kubelet.is_supervised() {
+        said = process_fell(root, socket, between)?;
+    }
+    if let Some(said) = said {
         root.remove(&drop_in)?;
         restart(host, unit)?;
         record.kubelet = None;
@@ -68,7 +69,7 @@ fn restart(host: &dyn Host, unit: &str) -> Result<(), CallError> {
     host.run("systemctl", &["daemon-reload"])?;
     // A failed start is seen by a later check.
     match host.run("systemctl", &["restart", unit]) {
-        Err(CallError::Failed { .. }) | Ok(_) => Ok(()),
+        Err(CallError::Failed { .. } | CallError::Hangs { .. }) | Ok(_) => Ok(()),
         Err(error) => Err(error),
     }
 }
@@ -85,4 +86,23 @@ fn fell(host: &dyn Host, unit: &str, between: Duration) -> Result<Option<String>
         }
     }
     Ok(None)
+}
+
+/// Checks the process of a kubelet whose unit starts it again; returns what is wrong if it does not keep
+/// running with the daemon's socket.
+fn process_fell(root: &HostRoot, socket: &Path, between: Duration) -> Result<Option<String>, KubeletError> {
+    let (mut process, mut same) = (None, 0);
+    for _ in 0..LOOKS_MAX {
+        std::thread::sleep(between);
+        let now = kubelet::process_with(root, socket)?;
+        same = if now.is_some() && now == process { same + 1 } else { 0 };
+        if same == LOOKS {
+            return Ok(None);
+        }
+        process = now;
+    }
+    Ok(Some(match process {
+        Some(_) => "its kubelet ends again and again".into(),
+        None => "it has no kubelet with this runtime".into(),
+    }))
 }

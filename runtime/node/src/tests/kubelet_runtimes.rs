@@ -65,8 +65,11 @@ fn the_runtime_of_k3s_is_that_of_the_last_of_its_files() {
     fs::remove_dir_all(node.path("proc/40")).unwrap();
     let overrides = node.path("etc/rancher/k3s/config.yaml.d");
     fs::create_dir_all(&overrides).unwrap();
-    fs::write(overrides.join("90-podvisor.yaml"), format!("container-runtime-endpoint: unix://{SOCKET}\n"))
-        .unwrap();
+    fs::write(
+        overrides.join("90-podvisor.yaml"),
+        format!("kubelet-arg+: container-runtime-endpoint=unix://{SOCKET}\n"),
+    )
+    .unwrap();
     assert_eq!(runtime(&node), KubeletRuntime::Unknown, "k3s does not run");
     node.process(50, "k3s-server", "/usr/local/bin/k3s server\0");
     assert_eq!(runtime(&node), KubeletRuntime::Podvisor);
@@ -78,4 +81,23 @@ fn the_runtime_of_k3s_is_that_of_the_last_of_its_files() {
     let own = node.path("etc/rancher/k3s/config.yaml");
     fs::write(own, format!("container-runtime-endpoint: {SOCKET}\n")).unwrap();
     assert_eq!(runtime(&node), KubeletRuntime::Podvisor);
+}
+
+#[test]
+fn a_containers_process_is_not_the_nodes_kubelet() {
+    let node = Node::new();
+    fs::write(node.path("proc/40/cmdline"), format!("kubelet\0--container-runtime-endpoint={SOCKET}\0"))
+        .unwrap();
+    let other = "kubelet\0--container-runtime-endpoint=unix:///run/crio/crio.sock\0";
+    node.process(30, "kubelet", other);
+    fs::write(node.path("proc/30/status"), "Name:\tkubelet\nNSpid:\t30\t2\n").unwrap();
+    node.process(31, "kubelet", other);
+    let cgroup = "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-2.scope\n";
+    fs::write(node.path("proc/31/cgroup"), cgroup).unwrap();
+    assert_eq!(runtime(&node), KubeletRuntime::Podvisor);
+    fs::write(node.path("proc/40/status"), "Name:\tkubelet\nNSpid:\t40\n").unwrap();
+    fs::write(node.path("proc/40/cgroup"), "0::/system.slice/kubelet.service\n").unwrap();
+    assert_eq!(runtime(&node), KubeletRuntime::Podvisor);
+    fs::remove_dir_all(node.path("proc/40")).unwrap();
+    assert_eq!(runtime(&node), KubeletRuntime::Unknown);
 }

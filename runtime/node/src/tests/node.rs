@@ -64,6 +64,8 @@ pub(super) struct Systemd {
     pub(super) enabled: RefCell<BTreeSet<String>>,
     /// Units that were started, in order.
     pub(super) started: RefCell<Vec<String>>,
+    /// The command of another unit with a kubelet.
+    pub(super) command: RefCell<String>,
     /// Whether a kubelet with Podvisor ends at once.
     pub(super) kubelet_falls: Cell<bool>,
     /// Drop-ins of the kubelet that systemd reads after ours.
@@ -146,6 +148,17 @@ impl Systemd {
         Ok(())
     }
 
+    /// The text of a distribution's unit, with the drop-in of the switch if it is there.
+    fn other_unit(&self, unit: &str) -> String {
+        let command = self.command.borrow();
+        if command.is_empty() {
+            return String::new();
+        }
+        let ours = format!("etc/systemd/system/{unit}.d/90-podvisor.conf");
+        let text = fs::read_to_string(self.root.join(&ours)).unwrap_or_default();
+        format!("# /etc/systemd/system/{unit}\n[Service]\nExecStart={command}\n# /{ours}\n{text}")
+    }
+
     fn end_pods(&self, force: bool) -> Result<(), CallError> {
         let kubelet = self.active.borrow().contains("kubelet.service");
         assert!(!kubelet || !self.drop_in().exists(), "the kubelet would start the pods anew");
@@ -200,10 +213,9 @@ impl Host for Systemd {
             ["cat", unit] => {
                 let ours = fs::read_to_string(self.drop_in()).unwrap_or_default();
                 let head = "# /etc/systemd/system/kubelet.service.d/90-podvisor.conf\n";
-                return Ok(if *unit == "kubelet.service" {
-                    format!("{KUBELET}{head}{ours}{}", self.later.borrow())
-                } else {
-                    String::new()
+                return Ok(match *unit {
+                    "kubelet.service" => format!("{KUBELET}{head}{ours}{}", self.later.borrow()),
+                    _ => self.other_unit(unit),
                 });
             }
             _ => {}

@@ -43,9 +43,14 @@ fn a_kubelet_that_somebody_else_switched_keeps_its_runtime() {
         let arguments = format!("kubelet\0--container-runtime-endpoint=unix://{socket}\0");
         fs::write(node.path("proc/40/cmdline"), arguments).unwrap();
     };
-    uses("/run/podvisor/podvisor.sock");
-    let refused = node.remove(true, true).unwrap_err();
-    assert!(matches!(&refused, RemoveError::InUse(socket) if socket.ends_with("podvisor.sock")), "{refused}");
+    for spelling in ["/run/podvisor/podvisor.sock", "/var/run/podvisor/podvisor.sock"] {
+        uses(spelling);
+        let refused = node.remove(true, true).unwrap_err();
+        assert!(
+            matches!(&refused, RemoveError::InUse(socket) if socket.ends_with("podvisor.sock")),
+            "{refused}"
+        );
+    }
     assert!(node.is_running("podvisor.service") && node.path("opt/podvisor/bin/podvisor").exists());
     uses("/run/containerd/containerd.sock");
     node.remove(false, false).unwrap();
