@@ -163,16 +163,24 @@ impl Link {
     pub(super) async fn stream(
         &self,
         path: &str,
+        request: Request<Bytes>,
+    ) -> Result<Streaming<Bytes>, Status> {
+        let asked = tokio::time::timeout(ANSWERS_WITHIN, self.open(path, request)).await;
+        asked.unwrap_or_else(|_| Err(Status::unavailable("the upstream runtime opens no stream")))
+    }
+
+    /// Opens a stream whose first answer may come at any time. gRPC's server for Go sends the headers with it,
+    /// and the stream counts as open by them.
+    pub(super) async fn open(
+        &self,
+        path: &str,
         mut request: Request<Bytes>,
     ) -> Result<Streaming<Bytes>, Status> {
         if !self.is_up() {
             return Err(self.unavailable());
         }
         let span = onward(path, request.metadata_mut().as_mut());
-        let asking = streaming(self.channel.clone(), path, request).instrument(span.clone());
-        let asked = tokio::time::timeout(ANSWERS_WITHIN, asking).await;
-        let answer =
-            asked.unwrap_or_else(|_| Err(Status::unavailable("the upstream runtime opens no stream")));
+        let answer = streaming(self.channel.clone(), path, request).instrument(span.clone()).await;
         onward_ended(&span, &answer);
         answer
     }

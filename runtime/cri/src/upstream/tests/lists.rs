@@ -288,3 +288,16 @@ async fn a_client_of_events_is_sent_back_to_the_lists_when_the_upstream_goes() {
     assert_eq!(events.next().await.unwrap().unwrap_err().code(), Code::Unavailable);
     assert!(events.next().await.is_none());
 }
+
+#[tokio::test]
+async fn a_silent_upstream_holds_up_no_events_of_ours() {
+    let mut world = World::start().await;
+    let path = format!("{RUNTIME}GetContainerEvents");
+    // A server of gRPC for Go sends nothing before its first event, not even headers.
+    world.theirs.hangs_at("GetContainerEvents");
+    world.ours.answers("GetContainerEvents", &());
+    let mut events = streaming(world.layer.clone(), &path, Request::new(Bytes::new())).await.unwrap();
+    events.next().await.unwrap().unwrap();
+    world.kill();
+    assert_eq!(events.next().await.unwrap().unwrap_err().code(), Code::Unavailable);
+}
