@@ -44,8 +44,8 @@ impl Exposition {
         text(&families)
     }
 
-    /// The series of pods and containers, under cAdvisor's names and labels. Pods with an unresponsive guest
-    /// are left out.
+    /// The series of containers and of pods' networks, under cAdvisor's names and labels. A guest that does
+    /// not answer has none.
     ///
     /// # Errors
     /// As [`Exposition::daemon`].

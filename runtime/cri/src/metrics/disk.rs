@@ -70,12 +70,12 @@ pub(super) const METRICS: &[Metric] = &[
 ];
 
 fn scratch(c: &ContainerSource<'_>, value: impl Fn(&FilesystemUsage) -> Option<u64>) -> Values {
-    let Some(disk) = &c.pod.guest.scratch else { return Values::new() };
-    value(disk).map(|value| vec![(vec![path(&disk.device)], value)]).unwrap_or_default()
+    let Some(disk) = &c.guest.scratch else { return Values::new() };
+    value(disk).map(|value| vec![(vec![path(&disk.device)], value.into())]).unwrap_or_default()
 }
 
 fn devices(c: &ContainerSource<'_>, value: impl Fn(&DeviceUsage) -> u64) -> Values {
-    c.usage.devices.iter().map(|device| (vec![path(&device.name)], value(device))).collect()
+    c.usage.devices.iter().map(|device| (vec![path(&device.name)], value(device).into())).collect()
 }
 
 fn operations(c: &ContainerSource<'_>) -> Values {
@@ -84,7 +84,7 @@ fn operations(c: &ContainerSource<'_>) -> Values {
             let (major, minor) = (device.major.to_string(), device.minor.to_string());
             vec![path(&device.name), major, minor, operation.to_owned()]
         };
-        [(labels("Read"), device.read_bytes), (labels("Write"), device.write_bytes)]
+        [(labels("Read"), device.read_bytes.into()), (labels("Write"), device.write_bytes.into())]
     };
     c.usage.devices.iter().flat_map(each).collect()
 }

@@ -56,7 +56,7 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &["pagesize"],
         container: |c| {
             let pages = c.usage.hugepages.iter();
-            pages.map(|pages| (vec![pages.page_size.clone()], pages.bytes)).collect()
+            pages.map(|pages| (vec![pages.page_size.clone()], pages.bytes.into())).collect()
         },
         ..gauge("container_hugetlb_usage_bytes", "Huge pages in use, in bytes.")
     },
@@ -81,7 +81,7 @@ fn failures(c: &ContainerSource<'_>) -> Values {
     let memory = &c.usage.memory;
     let kinds = [("pgfault", memory.page_faults), ("pgmajfault", memory.major_page_faults)];
     let scoped = |(kind, count): (&str, u64)| {
-        ["container", "hierarchy"].map(|scope| (vec![kind.to_owned(), scope.to_owned()], count))
+        ["container", "hierarchy"].map(|scope| (vec![kind.to_owned(), scope.to_owned()], count.into()))
     };
     kinds.into_iter().flat_map(scoped).collect()
 }

@@ -2,10 +2,10 @@
 
 use runtime_pod::InterfaceUsage;
 
-use super::metric::{Metric, PodSource, Values, counter};
+use super::metric::{Metric, Origin, PodSource, Values, counter};
 
 const fn of_interface(name: &'static str, help: &'static str) -> Metric {
-    Metric { labels: &["interface"], ..counter(name, help) }
+    Metric { labels: &["interface"], pod_origin: Origin::Guest, ..counter(name, help) }
 }
 
 pub(super) const METRICS: &[Metric] = &[
@@ -44,5 +44,6 @@ pub(super) const METRICS: &[Metric] = &[
 ];
 
 fn each(p: &PodSource<'_>, value: impl Fn(&InterfaceUsage) -> u64) -> Values {
-    p.guest.interfaces.iter().map(|one| (vec![one.name.clone()], value(one))).collect()
+    let interfaces = p.guest.map(|guest| guest.interfaces.as_slice()).unwrap_or_default();
+    interfaces.iter().map(|one| (vec![one.name.clone()], value(one).into())).collect()
 }

@@ -27,12 +27,12 @@ pub(super) const METRICS: &[Metric] = &[
         labels: &["ulimit"],
         container: |c| {
             let limit = c.usage.tasks.open_files_max;
-            limit.map(|limit| vec![(vec!["max_open_files".to_owned()], limit)]).unwrap_or_default()
+            limit.map(|limit| vec![(vec!["max_open_files".to_owned()], limit.into())]).unwrap_or_default()
         },
         ..gauge("container_ulimits_soft", "Soft limits of the first process.")
     },
     Metric {
-        container: |c| one(whole(c.pod.guest.at_ns)),
+        container: |c| one(whole(c.guest.at_ns)),
         pod: |p| one(whole(p.usage.host.at_ns)),
         ..gauge("container_last_seen", "When the figures were taken, in seconds since the epoch.")
     },
@@ -44,5 +44,5 @@ pub(super) const METRICS: &[Metric] = &[
 ];
 
 fn whole(at_ns: i64) -> u64 {
-    seconds(u64::try_from(at_ns).unwrap_or(0))
+    seconds(u64::try_from(at_ns).unwrap_or(0)).whole()
 }

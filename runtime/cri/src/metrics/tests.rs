@@ -50,10 +50,14 @@ fn busy() -> GuestUsage {
 
 fn pod_metrics(guest: &GuestUsage, began_ns: i64) -> v1::PodSandboxMetrics {
     let host = HostUsage { at_ns: 20_000_000_000, ..Default::default() };
+    metrics_with(host, Some(guest), began_ns)
+}
+
+fn metrics_with(host: HostUsage, guest: Option<&GuestUsage>, began_ns: i64) -> v1::PodSandboxMetrics {
     let (pod, container) = (pod(), container());
     let usage = PodUsage { pod_id: "p1".into(), host, guest: None };
     let source = PodSource { pod: &pod, usage: &usage, guest, began_ns };
-    of_pod(&source, [&container].into_iter())
+    PodMetrics::of(&source, [&container].into_iter()).into_cri()
 }
 
 fn all(metrics: &v1::PodSandboxMetrics) -> Vec<&v1::Metric> {
@@ -97,7 +101,7 @@ fn values_are_listed_under_pod_and_container_by_name() {
     let container = &metrics.container_metrics[0];
     let find = |name: &str| container.metrics.iter().find(|one| one.name == name).unwrap();
     let cpu = find("container_cpu_usage_seconds_total");
-    assert_eq!(cpu.label_values, ["web", "default", "app", "c1", "busybox"]);
+    assert_eq!(cpu.label_values, ["web", "default", "app", "c1", "busybox", "total"]);
     assert_eq!(cpu.value, Some(v1::UInt64Value { value: 3 }));
     let usage = find("container_fs_usage_bytes");
     assert_eq!((usage.label_values[5].as_str(), usage.value.unwrap().value), ("/dev/vda", 4096));
@@ -113,6 +117,22 @@ fn figures_of_an_earlier_answer_carry_its_time() {
     assert!(all(&pod_metrics(&busy(), 20_000_000_000)).iter().all(|one| one.timestamp == 0));
     let late = pod_metrics(&busy(), 30_000_000_000);
     assert!(all(&late).iter().all(|one| one.timestamp == 20_000_000_000));
+}
+
+#[test]
+fn a_guest_that_does_not_answer_keeps_nothing_of_the_nodes_figures_back() {
+    let host = || HostUsage { at_ns: 31_000_000_000, ..Default::default() };
+    let time = |metrics: &v1::PodSandboxMetrics, name: &str| {
+        metrics.metrics.iter().find(|one| one.name == name).map(|one| one.timestamp)
+    };
+    let late = metrics_with(host(), Some(&busy()), 30_000_000_000);
+    assert_eq!(time(&late, "container_cpu_usage_seconds_total"), Some(0));
+    assert_eq!(time(&late, "container_network_receive_bytes_total"), Some(20_000_000_000));
+    assert_eq!(late.container_metrics[0].metrics[0].timestamp, 20_000_000_000);
+    let silent = metrics_with(host(), None, 30_000_000_000);
+    assert_eq!(time(&silent, "container_cpu_usage_seconds_total"), Some(0));
+    assert_eq!(time(&silent, "container_network_receive_bytes_total"), None);
+    assert!(silent.container_metrics.is_empty());
 }
 
 #[test]
