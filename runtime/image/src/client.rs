@@ -5,19 +5,22 @@
 //! gets it. A later request may still be refused with a challenge: a token may have expired, and some hosts
 //! ask for one only when needed. The client then gets the requested access and sends the request once more.
 
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use oci_client::Reference;
+use oci_client::errors::OciDistributionError;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, RANGE};
-use reqwest::{Certificate, Identity, Method, RequestBuilder, Response, StatusCode};
+use reqwest::{ClientBuilder, Identity, Method, RequestBuilder, Response, StatusCode};
 use url::Url;
 
 use crate::access::{Access, Auth, Keys};
 use crate::answer::{ClientError, beginning_of, digest_of, read, refusal, shown};
 use crate::challenge::Challenge;
 use crate::hosts::Host;
+use crate::trust;
 
 /// Most time to open a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
@@ -41,14 +44,8 @@ impl Client {
         auth: Auth,
         plain: bool,
         silence: Duration,
-    ) -> Result<Client, reqwest::Error> {
-        // reqwest needs a crypto provider for the process. An existing one is no error.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let roots: Result<Vec<_>, _> = host.roots.iter().map(|pem| Certificate::from_pem(pem)).collect();
-        let mut builder = reqwest::Client::builder();
-        if let Some(identity) = &host.identity {
-            builder = builder.identity(Identity::from_pem(identity)?);
-        }
+    ) -> Result<Client, OciDistributionError> {
+        let mut builder = tls(host)?;
         let registry = match reference.resolve_registry() {
             // The name that Docker's list of hosts for firewalls has, and that other runtimes ask.
             "index.docker.io" => "registry-1.docker.io",
@@ -59,8 +56,6 @@ impl Client {
             builder = builder.no_proxy();
         }
         let http = builder
-            .danger_accept_invalid_certs(host.skip_verify)
-            .tls_certs_merge(roots?)
             .default_headers(host.headers.clone())
             .connect_timeout(host.connect.unwrap_or(CONNECT_LIMIT))
             .read_timeout(silence)
@@ -199,6 +194,21 @@ impl Client {
         let response = self.http.get(format!("{}/", self.api)).send().await?;
         self.keys.enter(Challenge::of(response.headers())).await
     }
+}
+
+/// Starts a client with the host's settings of TLS.
+fn tls(host: &Host) -> Result<ClientBuilder, OciDistributionError> {
+    // reqwest needs a crypto provider for the process. An existing one is no error.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let builder = reqwest::Client::builder();
+    if !host.skip_verify {
+        return Ok(builder.tls_backend_preconfigured(trust::tls(host).map_err(io::Error::other)?));
+    }
+    let builder = builder.danger_accept_invalid_certs(true);
+    Ok(match &host.identity {
+        Some(identity) => builder.identity(Identity::from_pem(identity)?),
+        None => builder,
+    })
 }
 
 /// Returns true if a registry's address, with port and path, is on this node.

@@ -53,7 +53,7 @@ impl Endpoint {
         let plain = host.plain.unwrap_or(plain);
         let client = Client::new(&host, &reference, auth, plain, limits.silence).map_err(|source| {
             let what = "a connection".to_owned();
-            ImageError::Registry { registry: name.clone(), what, source: Arc::new(source.into()) }
+            ImageError::Registry { registry: name.clone(), what, source: Arc::new(source) }
         })?;
         let (manifest_limit, down) = (limits.manifest_bytes, AtomicBool::new(false));
         Ok(Endpoint { host, name, client, reference, manifest_limit, down })

@@ -25,6 +25,7 @@
 //! - `opened.rs`: an image for a guest
 //! - `name.rs`: references
 //! - `registry.rs` and `hosts.rs`: registries and mirrors
+//! - `trust.rs`: the certificates of hosts
 //!
 //! An imported archive is spooled (`spool.rs`) and searched for images (`import.rs`). It then serves blobs
 //! like a registry (`source.rs`). `progress.rs` publishes the progress of both.
@@ -81,6 +82,7 @@ mod store;
 mod token;
 mod transfer;
 mod tree_file;
+mod trust;
 mod verity;
 
 pub use config::DeclaredConfig;

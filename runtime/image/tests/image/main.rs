@@ -24,5 +24,6 @@ mod pull;
 mod random;
 mod refuse;
 mod tokens;
+mod trust;
 mod unchanged;
 mod wire;
