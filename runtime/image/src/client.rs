@@ -13,13 +13,14 @@ use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use oci_client::Reference;
 use oci_client::errors::OciDistributionError;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, RANGE};
-use reqwest::{ClientBuilder, Identity, Method, RequestBuilder, Response, StatusCode};
+use reqwest::{ClientBuilder, Identity, Method, Proxy, RequestBuilder, Response, StatusCode};
 use url::Url;
 
 use crate::access::{Access, Auth, Keys};
 use crate::answer::{ClientError, beginning_of, digest_of, read, refusal, shown};
 use crate::challenge::Challenge;
 use crate::hosts::Host;
+use crate::proxy::Proxies;
 use crate::trust;
 
 /// Most time to open a connection.
@@ -45,17 +46,14 @@ impl Client {
         plain: bool,
         silence: Duration,
     ) -> Result<Client, OciDistributionError> {
-        let mut builder = tls(host)?;
         let registry = match reference.resolve_registry() {
             // The name that Docker's list of hosts for firewalls has, and that other runtimes ask.
             "index.docker.io" => "registry-1.docker.io",
             registry => registry,
         };
-        if is_loopback(registry) {
-            // Proxy settings of the environment do not apply: the proxy has its own loopback.
-            builder = builder.no_proxy();
-        }
-        let http = builder
+        let proxies = Proxies::of_environment();
+        let http = tls(host)?
+            .proxy(Proxy::custom(move |url| proxies.of(url)))
             .default_headers(host.headers.clone())
             .connect_timeout(host.connect.unwrap_or(CONNECT_LIMIT))
             .read_timeout(silence)
@@ -213,7 +211,11 @@ fn tls(host: &Host) -> Result<ClientBuilder, OciDistributionError> {
 
 /// Returns true if a registry's address, with port and path, is on this node.
 pub(crate) fn is_loopback(registry: &str) -> bool {
-    let Ok(url) = Url::parse(&format!("http://{registry}")) else { return false };
+    Url::parse(&format!("http://{registry}")).is_ok_and(|url| is_on_loopback(&url))
+}
+
+/// Returns true if an address is on this node.
+pub(crate) fn is_on_loopback(url: &Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost",
         Some(url::Host::Ipv4(address)) => address.is_loopback(),

@@ -25,7 +25,7 @@
 //! - `opened.rs`: an image for a guest
 //! - `name.rs`: references
 //! - `registry.rs` and `hosts.rs`: registries and mirrors
-//! - `trust.rs`: the certificates of hosts
+//! - `trust.rs` and `proxy.rs`: the certificates of hosts, and the proxies before them
 //!
 //! An imported archive is spooled (`spool.rs`) and searched for images (`import.rs`). It then serves blobs
 //! like a registry (`source.rs`). `progress.rs` publishes the progress of both.
@@ -70,6 +70,7 @@ mod pax;
 mod pinned;
 mod platform;
 mod progress;
+mod proxy;
 mod pull;
 mod registry;
 mod room;

@@ -145,12 +145,37 @@ async fn a_proxy_of_the_environment_is_used_but_for_loopback() {
         return;
     }
     let proxy = Server::start(|_| below("http://registry.invalid/v2/t/")).await;
-    // The environment of this process cannot be changed safely, but a child's can.
+    again_behind(&proxy, "a_proxy_of_the_environment_is_used_but_for_loopback", "").await;
+    assert!(!proxy.paths().is_empty());
+    assert!(proxy.paths().iter().all(|path| path.starts_with("http://registry.invalid/")));
+}
+
+/// Runs a test again, behind a proxy for all but `direct`. The environment of this process cannot be changed
+/// safely, but a child's can.
+async fn again_behind(proxy: &Server, test: &str, direct: &str) {
     let address = format!("http://{}", proxy.address);
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "a_proxy_of_the_environment_is_used_but_for_loopback"]);
-    child.env(PROXY, "1").env("HTTP_PROXY", &address).env("http_proxy", &address).env_remove("NO_PROXY");
-    let status = tokio::task::spawn_blocking(move || child.env_remove("no_proxy").status()).await.unwrap();
-    assert!(status.unwrap().success());
-    assert!(proxy.paths().iter().all(|path| path.starts_with("http://registry.invalid/")));
+    child.args(["--exact", &format!("hosts::{test}")]).env(PROXY, "1");
+    child.env("HTTP_PROXY", &address).env("http_proxy", &address);
+    child.env("NO_PROXY", direct).env("no_proxy", direct);
+    let output = tokio::task::spawn_blocking(move || child.output()).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_with_its_port_and_all_names_below_another_are_asked_without_the_proxy() {
+    if std::env::var_os(PROXY).is_some() {
+        let insecure = vec!["registry.invalid".to_owned()];
+        let node =
+            Node::with_config(RegistryConfig { insecure, limits: limits(), ..RegistryConfig::default() });
+        assert_eq!(node.pull(NAME).await.unwrap_err().kind(), ImageErrorKind::Unavailable);
+        return;
+    }
+    for direct in ["other,registry.invalid:80", "*.invalid"] {
+        let proxy = Server::start(|_| below("http://registry.invalid/v2/t/")).await;
+        let test = "a_name_with_its_port_and_all_names_below_another_are_asked_without_the_proxy";
+        again_behind(&proxy, test, direct).await;
+        assert_eq!(proxy.paths(), [""; 0], "{direct}");
+    }
 }
