@@ -7,9 +7,8 @@
 
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::verify_server_name;
+use rustls::client::{VerifierBuilderError, WebPkiServerVerifier, verify_server_name};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring};
 use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::{self, PemObject};
@@ -27,7 +26,7 @@ const ALPN: &[u8] = b"http/1.1";
 /// Returns the settings of TLS for a host. Reads the system's authorities from disk.
 ///
 /// # Errors
-/// The host's roots or its client certificate cannot be used, or there is no authority at all.
+/// The host's roots or its client certificate cannot be used.
 pub(crate) fn tls(host: &Host) -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let verifier = Verifier::new(&host.roots, &provider)?;
@@ -57,8 +56,9 @@ fn usable<T>(parsed: Result<T, pem::Error>) -> Result<T, Error> {
 /// Checks a host's certificate.
 #[derive(Debug)]
 struct Verifier {
-    /// Checks a certificate issued by one of the roots.
-    issued: Arc<WebPkiServerVerifier>,
+    /// Checks a certificate issued by one of the roots. An error if there are none. It is of consequence only
+    /// for a host with TLS: others are asked, too, on a system without authorities.
+    issued: Result<Arc<WebPkiServerVerifier>, Error>,
     roots: Vec<CertificateDer<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -79,7 +79,12 @@ impl Verifier {
         store.add_parsable_certificates(system.certs.iter().cloned());
         roots.extend(system.certs);
         let issued = WebPkiServerVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider));
-        let issued = issued.build().map_err(|error| Error::General(error.to_string()))?;
+        let issued = issued.build().map_err(|error| match error {
+            VerifierBuilderError::NoRootAnchors => {
+                Error::General("the system has no certificates of authorities".to_owned())
+            }
+            other => Error::General(other.to_string()),
+        });
         Ok(Verifier { issued, roots, algorithms: provider.signature_verification_algorithms })
     }
 }
@@ -93,9 +98,8 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let issued =
-            self.issued.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        match issued {
+        let issued = self.issued.as_ref().map_err(Clone::clone)?;
+        match issued.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
             // webpki has checked the time before. Nobody need vouch for a certificate that is trusted itself.
             Err(error) if is_of_authority(&error) && self.roots.contains(end_entity) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;

@@ -1,7 +1,8 @@
-//! The certificates of hosts, and the authorities of the node, on the wire.
+//! The certificates of hosts, and the authorities of the node's system, on the wire.
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use crate::node::{Node, limits};
@@ -66,4 +67,41 @@ async fn a_registry_may_not_show_a_trusted_certificate_of_another_name() {
     let (node, _certs) = node_with(&server.address, &certificate);
     let refused = node.pull(&format!("{}/t:1", server.address)).await.unwrap_err();
     assert_eq!(refused.kind(), ImageErrorKind::Unavailable);
+}
+
+/// Set in the process that [`a_system_without_authorities_reaches_what_does_not_need_them`] starts.
+const ALONE: &str = "PODVISOR_TEST_WITHOUT_AUTHORITIES";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_system_without_authorities_reaches_what_does_not_need_them() {
+    if std::env::var_os(ALONE).is_none() {
+        // The environment of this process cannot be changed safely, but a child's can.
+        let empty = tempfile::tempdir().unwrap();
+        write(empty.path(), "none.pem", "");
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "trust::a_system_without_authorities_reaches_what_does_not_need_them"]);
+        child.env(ALONE, "1").env("SSL_CERT_DIR", empty.path().join("no"));
+        child.env("SSL_CERT_FILE", empty.path().join("none.pem"));
+        let output = tokio::task::spawn_blocking(move || child.output()).await.unwrap().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("1 passed"), "{said}");
+        return;
+    }
+    let plain = server(None).await;
+    Node::with_limits(limits()).pull(&format!("{}/t:1", plain.address)).await.unwrap();
+    // The registry itself comes after the mirror.
+    let (certificate, tls) = self_signed("127.0.0.1");
+    let mirror = server(Some(tls)).await;
+    let (node, certs) = node_with("registry.invalid", &certificate);
+    let hosts = format!("[host.\"https://{}\"]\nca = \"ca.crt\"\n", mirror.address);
+    write(&certs.path().join("registry.invalid"), "hosts.toml", &hosts);
+    node.pull("registry.invalid/t:1").await.unwrap();
+    let (_, tls) = self_signed("127.0.0.1");
+    let unknown = server(Some(tls)).await;
+    let hosts = format!("server = \"https://{}\"\n", unknown.address);
+    write(&certs.path().join("registry.invalid"), "hosts.toml", &hosts);
+    let refused = node.pull("registry.invalid/t:2").await.unwrap_err();
+    assert_eq!(refused.kind(), ImageErrorKind::Unavailable);
+    let shown = format!("{refused:?}");
+    assert!(shown.contains("the system has no certificates of authorities"), "{shown}");
 }
