@@ -189,8 +189,16 @@ impl Client {
         if let Some(access) = self.keys.at_hand() {
             return Ok(access);
         }
-        let response = self.http.get(format!("{}/", self.api)).send().await?;
-        self.keys.enter(Challenge::of(response.headers())).await
+        let request = self.http.get(format!("{}/", self.api)).build()?;
+        let asked = request.url().origin();
+        let response = self.http.execute(request).await?;
+        let challenge = match response.url().origin() == asked {
+            true => Challenge::of(response.headers()),
+            // A redirect's target wants this, and gets none of the caller's credentials. The host's own
+            // challenge, if any, comes with the real request.
+            false => Challenge::None,
+        };
+        self.keys.enter(challenge).await
     }
 }
 

@@ -248,6 +248,34 @@ async fn a_place_that_blobs_are_moved_to_gets_no_credentials_and_may_want_a_toke
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_the_first_request_is_moved_to_gets_no_credentials() {
+    for challenge in ["Bearer realm=\"REALM\",service=\"s\"", "Basic realm=\"x\""] {
+        let place = Server::start(|address| {
+            let challenge = challenge.replace("REALM", &format!("http://{address}/token"));
+            move |request: &Request| match request.path.starts_with("/token") {
+                true => reply(200, r#"{"token":"of the place"}"#),
+                false => reply(401, "").with("www-authenticate", challenge.clone()),
+            }
+        })
+        .await;
+        let moved = format!("http://{}/v2/", place.address);
+        let server = Server::start(|address| {
+            let (made, realm) = (Made::new("x", "amd64"), format!("http://{address}/token"));
+            move |request: &Request| match (request.path.as_str(), request.header("authorization")) {
+                ("/v2/", _) => reply(307, "").with("location", moved.clone()),
+                (path, Some("Basic bWU6c2VjcmV0")) if path.starts_with("/token") => token(request),
+                (_, Some("Bearer abc")) => made.answer(request).unwrap(),
+                (_, None) => reply(401, "{}").with("www-authenticate", format!("Bearer realm=\"{realm}\"")),
+                _ => reply(400, "what is this"),
+            }
+        })
+        .await;
+        Node::new().images.pull(&reference(&server), me("secret")).await.unwrap();
+        assert!(place.asked().iter().all(|request| request.header("authorization").is_none()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_wants_fewer_requests_for_tokens_is_asked_again() {
     for status in [429, 500, 503] {
         let asked = AtomicUsize::new(0);
