@@ -15,7 +15,7 @@ use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
 use crate::blob::{self, BlobReader};
 use crate::blocking::{blocking, blocking_on_layer};
 use crate::error::{self, ImageError};
-use crate::layer::{self, Budget, ExpectedLayer, Places};
+use crate::layer::{self, Budget, Charges, ExpectedLayer, Places};
 use crate::manifest::Descriptor;
 use crate::progress::{Counted, LayerProgress, LayerState};
 use crate::source::Source;
@@ -71,13 +71,14 @@ impl Fetch {
             Opened::Blob(reader, locks) => (reader, locks),
         };
         let (store, expected) = (Arc::clone(&self.store), self.expected.clone());
-        let (places, budget, progress) =
-            (self.places.clone(), Arc::clone(&self.budget), self.progress.clone());
+        let (places, progress) = (self.places.clone(), self.progress.clone());
+        let charges = Arc::new(Charges::new(Arc::clone(&self.budget)));
         blocking_on_layer(UNPACKING, move || {
             // The thread outlives a dropped pull. Until the thread ends, no other pull may have the layer and
             // the blob.
             let _locks = locks;
-            unpack(*reader, &store, &expected, &places, &budget, &progress)
+            let unpacked = unpack(*reader, &store, &expected, &places, &charges, &progress);
+            unpacked.inspect_err(|_| charges.give_back())
         })
         .await
     }
@@ -120,7 +121,7 @@ impl Fetch {
         });
         let found = reading.await?;
         if let Some(sizes) = &found {
-            let charged = self.budget.charge_layer(sizes);
+            let charged = Charges::new(Arc::clone(&self.budget)).charge_layer(sizes);
             charged.map_err(|wrong| ImageError::content(&self.expected.what, wrong))?;
         }
         Ok(found.is_some())
@@ -132,11 +133,11 @@ fn unpack(
     store: &Store,
     expected: &ExpectedLayer,
     places: &Places,
-    budget: &Arc<Budget>,
+    charges: &Arc<Charges>,
     progress: &LayerProgress,
 ) -> Result<(), ImageError> {
     progress.begin(if reader.is_here() { LayerState::Converting } else { LayerState::Downloading });
-    let unpacking = layer::unpack(expected, &mut Counted::new(&mut reader, progress), places, budget);
+    let unpacking = layer::unpack(expected, &mut Counted::new(&mut reader, progress), places, charges);
     let unpacked = match unpacking {
         Ok(unpacked) => unpacked,
         Err(error) => return Err(reader.give_up(error)),

@@ -42,26 +42,65 @@ impl Budget {
         Budget { unpacked_limit, unpacked: zero(), entries: zero(), metadata: zero() }
     }
 
+    /// Adds to a counter, unless the sum is above the limit.
     fn charge(counter: &AtomicU64, add: u64, unit: &'static str, limit: u64) -> Result<(), ContentError> {
-        let add_up = |size: u64| Some(size.saturating_add(add));
-        let before = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add_up).unwrap_or(u64::MAX);
-        let size = before.saturating_add(add);
-        if size > limit { Err(ContentError::Limit { size, unit, limit }) } else { Ok(()) }
+        let add_up = |size: u64| size.checked_add(add).filter(|size| *size <= limit);
+        let added = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add_up);
+        added.map(drop).map_err(|before| ContentError::Limit {
+            size: before.saturating_add(add),
+            unit,
+            limit,
+        })
+    }
+}
+
+/// The amounts that one layer has taken from its image's budget.
+#[derive(Debug)]
+pub(crate) struct Charges {
+    budget: Arc<Budget>,
+    unpacked: AtomicU64,
+    entries: AtomicU64,
+    metadata: AtomicU64,
+}
+
+impl Charges {
+    pub(crate) fn new(budget: Arc<Budget>) -> Charges {
+        let zero = AtomicU64::default;
+        Charges { budget, unpacked: zero(), entries: zero(), metadata: zero() }
     }
 
     fn charge_unpacked(&self, bytes: u64) -> Result<(), ContentError> {
-        Self::charge(&self.unpacked, bytes, "uncompressed bytes", self.unpacked_limit)
+        let budget = &self.budget;
+        Budget::charge(&budget.unpacked, bytes, "uncompressed bytes", budget.unpacked_limit)?;
+        self.unpacked.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
     }
 
     fn charge_entries(&self, entries: u64, names: u64) -> Result<(), ContentError> {
-        Self::charge(&self.entries, entries, "archive entries", MAX_NODES as u64)?;
-        Self::charge(&self.metadata, names, "bytes of names and attributes", MAX_METADATA_BYTES as u64)
+        Budget::charge(&self.budget.entries, entries, "archive entries", MAX_NODES as u64)?;
+        self.entries.fetch_add(entries, Ordering::Relaxed);
+        let (metadata, limit) = (&self.budget.metadata, MAX_METADATA_BYTES as u64);
+        Budget::charge(metadata, names, "bytes of names and attributes", limit)?;
+        self.metadata.fetch_add(names, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Counts an already unpacked layer.
     pub(crate) fn charge_layer(&self, sizes: &Sizes) -> Result<(), ContentError> {
         self.charge_entries(sizes.entries, sizes.names)?;
         self.charge_unpacked(sizes.unpacked)
+    }
+
+    /// Gives all of it back: the layer was not unpacked, and another host may send the right bytes.
+    pub(crate) fn give_back(&self) {
+        let budget = &self.budget;
+        for (own, shared) in [
+            (&self.unpacked, &budget.unpacked),
+            (&self.entries, &budget.entries),
+            (&self.metadata, &budget.metadata),
+        ] {
+            shared.fetch_sub(own.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 }
 
@@ -91,26 +130,27 @@ pub(crate) struct Places {
     pub(crate) tree: PathBuf,
 }
 
-/// Unpacks `source`, up to its end, into new files at `places`.
+/// Unpacks `source`, up to its end, into new files at `places`. After an error, the caller gives the charges
+/// back.
 pub(crate) fn unpack(
     expected: &ExpectedLayer,
     source: &mut impl Read,
     places: &Places,
-    budget: &Arc<Budget>,
+    charges: &Arc<Charges>,
 ) -> Result<Unpacked, ImageError> {
     let broken =
         |error: io::Error| ImageError::content(&expected.what, ContentError::Decompress(error.to_string()));
     let plain = decompressed(source).map_err(broken)?;
-    let budget = Arc::clone(budget);
+    let charges = Arc::clone(charges);
     let hash = Hasher::like(&expected.diff_id);
-    let plain = Uncompressed { source: plain, hash, count: 0, budget: budget.clone(), wrong: None };
+    let plain = Uncompressed { source: plain, hash, count: 0, charges: charges.clone(), wrong: None };
     let (data, tree) =
         (create(&places.data, Point::ImageLayer)?, create(&places.tree, Point::ImageLayerTree)?);
     let mut layer = Layer {
         archive: Archive::new(BufReader::with_capacity(BUFFER, plain)),
         data: DataWriter::new(BufWriter::with_capacity(BUFFER, data)),
         tree: TreeWriter::new(tree).map_err(ImageError::disk("writing", &places.tree))?,
-        budget,
+        charges,
         sizes: Sizes::default(),
     };
     let outcome = layer.entries();
@@ -181,7 +221,7 @@ struct Layer<R, W> {
     archive: Archive<R>,
     data: DataWriter<W>,
     tree: TreeWriter,
-    budget: Arc<Budget>,
+    charges: Arc<Charges>,
     /// All sizes except the archive's uncompressed bytes: those are counted while reading.
     sizes: Sizes,
 }
@@ -203,12 +243,12 @@ impl<R: Read, W: io::Write> Layer<R, W> {
         };
         let xattrs: usize = entry.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
         let bytes = (entry.path.len() + link + xattrs) as u64;
-        self.budget.charge_entries(1, bytes).map_err(UnpackError::Content)?;
+        self.charges.charge_entries(1, bytes).map_err(UnpackError::Content)?;
         self.sizes.entries += 1;
         self.sizes.names += bytes;
         self.sizes.unpacked = self.sizes.unpacked.saturating_add(entry.holes);
         // The holes of a sparse file appear in no counted stream.
-        self.budget.charge_unpacked(entry.holes).map_err(UnpackError::Content)
+        self.charges.charge_unpacked(entry.holes).map_err(UnpackError::Content)
     }
 
     fn entry(&mut self, entry: archive::Entry) -> Result<Entry, UnpackError> {
@@ -254,7 +294,7 @@ struct Uncompressed<'a> {
     source: Box<dyn Read + 'a>,
     hash: Hasher,
     count: u64,
-    budget: Arc<Budget>,
+    charges: Arc<Charges>,
     wrong: Option<ContentError>,
 }
 
@@ -268,7 +308,7 @@ impl Read for Uncompressed<'_> {
                 return Err(error);
             }
         };
-        if let Err(wrong) = self.budget.charge_unpacked(count as u64) {
+        if let Err(wrong) = self.charges.charge_unpacked(count as u64) {
             let message = wrong.to_string();
             self.wrong.get_or_insert(wrong);
             return Err(io::Error::other(message));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::node::{Node, limits, one_file};
-use runtime_image::{Credentials, ImageError, RegistryConfig};
+use runtime_image::{Credentials, ImageError, Limits, RegistryConfig};
 use serde_json::json;
 use tempfile::TempDir;
 use tests_registry::{Layer, PASSWORD, Registry, USERNAME};
@@ -167,6 +167,30 @@ async fn a_mirror_that_sends_other_bytes_is_left_for_the_next_host() {
     let refused = node.pull(&format!("{UPSTREAM}/x@{manifest}")).await.unwrap_err();
     assert!(matches!(refused, ImageError::Content { .. }), "{refused:?}");
     assert!(!node.blob(&large.digest(), ".partial").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_bytes_of_a_mirror_do_not_count_against_the_limit_of_the_image() {
+    if !Registry::is_installed() {
+        return;
+    }
+    let (bad, good) = (Registry::start().unwrap(), Registry::start().unwrap());
+    let noise: Vec<u8> = (0..3_000_000_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let layers = || vec![Layer::builder().file("noise", 0o644, &noise).build()];
+    let layer = layers()[0].clone();
+    bad.push_image("x", "1", layers(), json!({})).await.unwrap();
+    good.push_image("x", "1", layers(), json!({})).await.unwrap();
+    // The checksum at the end: all the rest has been unpacked by then.
+    let mut damaged = layer.bytes.clone();
+    let end = damaged.len() - 6;
+    damaged[end] ^= 0x10;
+    fs::write(bad.blob_path(&layer.digest()), &damaged).unwrap();
+    let certs = tempfile::tempdir().unwrap();
+    write(certs.path(), UPSTREAM, &format!("server = \"http://{}\"\n{}", good.addr, hosts(&[&bad.addr])));
+    let config = config(certs.path());
+    let limits = Limits { unpacked_bytes: noise.len() as u64 * 3 / 2, ..config.limits };
+    let node = Node::with_config(RegistryConfig { limits, ..config });
+    node.pull(&format!("{UPSTREAM}/x:1")).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
