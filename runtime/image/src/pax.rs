@@ -1,7 +1,8 @@
 //! Extended headers of a tar archive (POSIX pax: records of `<length> <key>=<value>\n`). Owns their parsing.
 //!
 //! The record's length marks its end, not the newline: the value of an extended attribute may hold any byte.
-//! An empty value cancels an earlier record (POSIX, `pax`), so the entry's own header counts again.
+//! An empty value cancels an earlier record (POSIX, `pax`), so the entry's own header counts again. An extended
+//! attribute has no other place to be cancelled for, so its value may be empty (Go's archives have them).
 
 use std::collections::BTreeMap;
 
@@ -39,7 +40,7 @@ impl Extended {
     }
 
     fn set(&mut self, key: &[u8], value: &[u8]) -> Result<(), String> {
-        if value.is_empty() {
+        if value.is_empty() && !key.starts_with(XATTR) {
             self.unset(key);
             return Ok(());
         }
@@ -70,7 +71,7 @@ impl Extended {
             b"uid" => self.uid = None,
             b"gid" => self.gid = None,
             b"mtime" => self.mtime = None,
-            key => drop(key.strip_prefix(XATTR).and_then(|name| self.xattrs.remove(name))),
+            _ => {}
         }
     }
 }
@@ -158,14 +159,13 @@ mod tests {
 
     #[test]
     fn an_empty_value_takes_back_what_was_said() {
-        let keys: [(&[u8], &[u8]); 7] = [
+        let keys: [(&[u8], &[u8]); 6] = [
             (b"path", b"a"),
             (b"linkpath", b"b"),
             (b"size", b"1"),
             (b"uid", b"2"),
             (b"gid", b"3"),
             (b"mtime", b"4.5"),
-            (b"SCHILY.xattr.user.x", b"5"),
         ];
         let said: Vec<u8> = keys.iter().flat_map(|(key, value)| record(key, value)).collect();
         let taken_back: Vec<u8> = keys.iter().flat_map(|(key, _)| record(key, b"")).collect();
@@ -174,9 +174,15 @@ mod tests {
         assert_eq!(Extended::parse(&[said, taken_back].concat()).unwrap(), Extended::default());
     }
 
+    #[test]
+    fn an_attribute_may_be_empty() {
+        let found = Extended::parse(&record(b"SCHILY.xattr.user.x", b"")).unwrap();
+        assert_eq!(found.xattrs.get(&b"user.x"[..]), Some(&Vec::new()));
+    }
+
     proptest! {
         #[test]
-        fn attribute_values_hold_any_byte(value in prop::collection::vec(any::<u8>(), 1..200)) {
+        fn attribute_values_hold_any_byte(value in prop::collection::vec(any::<u8>(), 0..200)) {
             let found = Extended::parse(&record(b"SCHILY.xattr.user.x", &value)).unwrap();
             prop_assert_eq!(found.xattrs.get(&b"user.x"[..]), Some(&value));
         }
