@@ -77,7 +77,7 @@ impl Name {
 
 /// Converts a name to normal form. The error names the wrong part.
 fn reference(name: &str) -> Result<Reference, String> {
-    if digest::of_hex(name).is_some() {
+    if digest::of_hex(name).is_some() || digest::parse(name).is_ok() {
         return Err("it is the id of an image, and no name to pull".to_owned());
     }
     let Parts { registry, repository, tag, digest } = parts::split(name)?;

@@ -82,11 +82,14 @@ fn has_platforms(group: &[Value], descriptor: &Value) -> bool {
     group.iter().chain([descriptor]).all(|one| one["platform"].is_object())
 }
 
-/// Returns the full name of a descriptor's image. `None` if it has only a tag, or nothing.
+/// Returns the full name of a descriptor's image. `None` if it has only a tag, an id, or nothing.
 fn name(descriptor: &Value) -> Result<Option<Name>, ImageError> {
     let annotation = |key: &str| descriptor["annotations"][key].as_str().filter(|text| !text.is_empty());
+    // containerd keeps an image's id as one more of its names for Kubernetes, and exports it as one.
+    let is_id = |text: &&str| digest::parse(text).is_ok();
     let is_whole = |text: &&str| text.contains(['/', ':']);
-    annotation(WHOLE_NAME).or(annotation(REF_NAME).filter(is_whole)).map(Name::parse).transpose()
+    let name = annotation(WHOLE_NAME).or(annotation(REF_NAME).filter(is_whole));
+    name.filter(|text| !is_id(text)).map(Name::parse).transpose()
 }
 
 /// Reads the image of one descriptor. Its document is in the layout.
@@ -152,6 +155,17 @@ mod tests {
             "a tag alone is no name"
         );
         assert_eq!(grouped(vec![descriptor("1", None, true), descriptor("2", None, true)]), [(None, 2)]);
+    }
+
+    #[test]
+    fn an_id_that_kubernetes_images_have_as_a_name_is_none() {
+        let id = format!("sha256:{}", "0f".repeat(32));
+        let groups = grouped(vec![
+            descriptor("1", Some((WHOLE_NAME, "r.example/a:1")), false),
+            descriptor("1", Some((WHOLE_NAME, &id)), false),
+            descriptor("2", Some((REF_NAME, &id)), false),
+        ]);
+        assert_eq!(groups, [(Some("r.example/a:1".to_owned()), 1), (None, 1), (None, 1)]);
     }
 
     #[test]

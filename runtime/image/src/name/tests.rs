@@ -119,6 +119,7 @@ fn the_part_that_is_wrong_is_named() {
         (&upper, "its digest"),
         (&other, "its digest \"sha512:"),
         (&DIGEST[7..], "it is the id of an image"),
+        (DIGEST, "it is the id of an image"),
         (&long, "its repository has 256 letters"),
     ] {
         let wrong = reference(name).unwrap_err();
