@@ -252,13 +252,13 @@ impl<R: Read> Archive<R> {
         if block.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        let sum: u32 = block
-            .iter()
-            .enumerate()
-            .map(|(at, byte)| u32::from(if (148..156).contains(&at) { b' ' } else { *byte }))
-            .sum();
+        let mut summed = block;
+        summed[148..156].fill(b' ');
+        let sum: u32 = summed.iter().map(|byte| u32::from(*byte)).sum();
+        // Old programs add the bytes as signed numbers. Go and GNU tar accept both sums.
+        let signed_sum: i32 = summed.iter().map(|byte| i32::from(byte.cast_signed())).sum();
         match Header::from_byte_slice(&block).cksum() {
-            Ok(stated) if stated == sum => {
+            Ok(stated) if stated == sum || i32::try_from(stated) == Ok(signed_sum) => {
                 fill_empty_numbers(&mut block);
                 Ok(Some(block))
             }

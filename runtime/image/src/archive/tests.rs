@@ -55,6 +55,16 @@ fn plain_entries_are_read() {
 }
 
 #[test]
+fn a_checksum_of_signed_bytes_is_one_too() {
+    let mut header = header("\u{e4}", EntryType::Regular, 0);
+    let unsigned = header.cksum().unwrap();
+    for (checksum, right) in [(unsigned, true), (unsigned - 2 * 256, true), (unsigned - 256, false)] {
+        header.as_mut_bytes()[148..156].copy_from_slice(format!("{checksum:06o}\0 ").as_bytes());
+        assert_eq!(read_all(header.as_bytes()).is_ok(), right, "{checksum}");
+    }
+}
+
+#[test]
 fn long_names_and_targets_are_read() {
     let (path, target) = ("p/".repeat(150) + "end", "t/".repeat(150));
     let bytes = archive(|builder| {
