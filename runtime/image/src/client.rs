@@ -14,7 +14,6 @@ use oci_client::Reference;
 use oci_client::errors::OciDistributionError;
 use reqwest::header::{ACCEPT, ACCEPT_ENCODING, RANGE};
 use reqwest::{ClientBuilder, Identity, Method, Proxy, RequestBuilder, Response, StatusCode};
-use url::Url;
 
 use crate::access::{Access, Auth, Keys};
 use crate::answer::{ClientError, beginning_of, digest_of, read, refusal, shown};
@@ -215,19 +214,4 @@ fn tls(host: &Host) -> Result<ClientBuilder, OciDistributionError> {
         Some(identity) => builder.identity(Identity::from_pem(identity)?),
         None => builder,
     })
-}
-
-/// Returns true if a registry's address, with port and path, is on this node.
-pub(crate) fn is_loopback(registry: &str) -> bool {
-    Url::parse(&format!("http://{registry}")).is_ok_and(|url| is_on_loopback(&url))
-}
-
-/// Returns true if an address is on this node.
-pub(crate) fn is_on_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(url::Host::Domain(name)) => name == "localhost",
-        Some(url::Host::Ipv4(address)) => address.is_loopback(),
-        Some(url::Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
 }

@@ -237,6 +237,21 @@ fn own_name(authority: &str, default_port: &str) -> String {
     canonical(lower.strip_suffix(default_port).unwrap_or(&lower)).to_owned()
 }
 
+/// Returns true if a registry's address, with port and path, is on this node.
+pub(crate) fn is_loopback(registry: &str) -> bool {
+    Url::parse(&format!("http://{registry}")).is_ok_and(|url| is_on_loopback(&url))
+}
+
+/// Returns true if an address is on this node.
+pub(crate) fn is_on_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(UrlHost::Domain(name)) => name == "localhost",
+        Some(UrlHost::Ipv4(address)) => address.is_loopback(),
+        Some(UrlHost::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
 /// Parses an address. Without a scheme it is HTTP on loopback, and HTTPS otherwise.
 fn url(address: &str) -> Result<Url, String> {
     let parse = |text: &str| Url::parse(text).map_err(|error| error.to_string());
@@ -244,13 +259,10 @@ fn url(address: &str) -> Result<Url, String> {
         true => parse(address)?,
         false => parse(&format!("http://{address}"))?,
     };
-    let loopback = match url.host() {
-        Some(UrlHost::Domain(name)) => name == "localhost",
-        Some(UrlHost::Ipv4(address)) => address.is_loopback(),
-        Some(UrlHost::Ipv6(address)) => address.is_loopback(),
-        None => return Err("it names no host".to_owned()),
-    };
-    if !address.contains("://") && !loopback {
+    if !url.has_host() {
+        return Err("it names no host".to_owned());
+    }
+    if !address.contains("://") && !is_on_loopback(&url) {
         url = parse(&format!("https://{address}"))?;
     }
     if !matches!(url.scheme(), "http" | "https") {

@@ -1,8 +1,8 @@
 //! Extended headers of a tar archive (POSIX pax: records of `<length> <key>=<value>\n`). Owns their parsing.
 //!
 //! The record's length marks its end, not the newline: the value of an extended attribute may hold any byte.
-//! An empty value cancels an earlier record (POSIX, `pax`), so the entry's own header counts again. An extended
-//! attribute has no other place to be cancelled for, so its value may be empty (Go's archives have them).
+//! An empty value cancels an earlier record (POSIX, `pax`), so the entry's own header counts again. That has
+//! no extended attributes, so the value of one may be empty. Go's archives have such records.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! The proxies of the environment, and the addresses asked without one. Owns the forms of the variables.
 //!
-//! The forms are those of Go (`golang.org/x/net/http/httpproxy`), so containerd's settings mean the same here:
+//! The forms are Go's (`golang.org/x/net/http/httpproxy`), so containerd's settings mean the same here:
 //!
 //! ```text
 //! NO_PROXY=registry.example            the name, and all names below it
@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use url::{Host, Url};
 
-use crate::client::is_on_loopback;
+use crate::hosts::is_on_loopback;
 
 /// The proxies by scheme, and what is asked without them.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Proxies {
         Proxies::read(|name| std::env::var(name).ok())
     }
 
-    /// Reads the variables, each by its name in upper or lower case. Those that are no addresses do not count.
+    /// Reads the variables, each by its name in upper or lower case. Unusable addresses do not count.
     fn read(variable: impl Fn(&str) -> Option<String>) -> Proxies {
         let text = |name: &str| {
             let mut both = [name.to_owned(), name.to_lowercase()].into_iter();

@@ -10,11 +10,10 @@ use bytes::Bytes;
 use tracing::debug;
 
 use crate::access::Auth;
-use crate::client::is_loopback;
 use crate::digest::Hasher;
 use crate::endpoint::{BlobStream, Endpoint};
 use crate::error::{ContentError, ImageError, chain};
-use crate::hosts;
+use crate::hosts::{self, is_loopback};
 use crate::limits::Limits;
 use crate::name::Name;
 use crate::pinned::Pinned;
