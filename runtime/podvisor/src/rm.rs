@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use crate::complete;
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
-use crate::listing::{self, Pod, Runtime};
+use crate::listing::{self, Pod, Runtime, State};
 use crate::one_by_one::{self, Subject};
 use crate::run::{NAMESPACE, logs};
 use crate::show::escape;
@@ -55,13 +55,20 @@ pub(crate) async fn remove(config: &Config, args: Args) -> anyhow::Result<ExitCo
 /// Returns the pods to remove: all of them, or an error.
 fn choose<'a>(pods: &'a [Pod], args: &Args) -> Result<Vec<&'a Pod>, ChoiceError> {
     let chosen = if args.all_vms { in_vms(pods)? } else { named(pods, &args.sought)? };
-    let running: Vec<String> = chosen.iter().filter(|pod| pod.ready).map(Subject::path).collect();
+    let running: Vec<String> = chosen.iter().filter(|pod| is_running(pod)).map(Subject::path).collect();
     if running.is_empty() || args.force {
         return Ok(chosen);
     }
     let more = running.len().saturating_sub(NAMES_MAX);
     let shown = running[..running.len() - more].join(", ");
     Err(ChoiceError::Running(if more == 0 { shown } else { format!("{shown} and {more} more") }))
+}
+
+/// A pod of `podvisor run` has ended with its containers, also while it is being stopped. A kubelet may start
+/// new containers in its own.
+fn is_running(pod: &Pod) -> bool {
+    let all_ended = || pod.containers.iter().all(|container| container.state == State::Exited);
+    pod.ready && (pod.namespace != NAMESPACE || pod.containers.is_empty() || !all_ended())
 }
 
 fn in_vms(pods: &[Pod]) -> Result<Vec<&Pod>, ChoiceError> {
@@ -110,7 +117,7 @@ async fn logs_of(daemon: &Daemon, pod: &Pod) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use proto_cri::v1::ContainerState::ContainerRunning;
+    use proto_cri::v1::ContainerState::{ContainerExited, ContainerRunning};
 
     use super::*;
     use crate::daemon::NodeStatus;
@@ -148,6 +155,22 @@ mod tests {
         assert!(chosen(false, false, &["ended", "web"]).is_err());
         assert_eq!(chosen(false, false, &["ended"]).unwrap(), ["p2"]);
         assert_eq!(chosen(false, true, &["shop/web", "p1"]).unwrap(), ["p1"]);
+    }
+
+    #[test]
+    fn a_run_whose_container_has_ended_does_not_run() {
+        for (namespace, state, is_refused) in [
+            (NAMESPACE, Some(ContainerExited), false),
+            (NAMESPACE, Some(ContainerRunning), true),
+            (NAMESPACE, None, true),
+            ("shop", Some(ContainerExited), true),
+        ] {
+            let containers = state.map(|state| made::container("c1", "p1", "main", state));
+            let pods = vec![made::pod("p1", namespace, "job", true)];
+            let pods = listing(pods, containers.into_iter().collect(), &NodeStatus::default());
+            let args = Args { force: false, all_vms: false, sought: vec!["job".into()] };
+            assert_eq!(choose(&pods, &args).is_err(), is_refused, "{namespace} {state:?}");
+        }
     }
 
     #[test]

@@ -1,14 +1,16 @@
-//! `podvisor wait`: waits for the ends of containers, and prints their exit codes.
+//! `podvisor wait`: waits for the ends of containers, and prints their exit codes. A pod that stops with its
+//! containers has freed its addresses and ports then.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use proto_cri::v1;
+use runtime_spec::STOP_WITH_CONTAINERS;
 
 use crate::complete;
 use crate::config::Config;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, DaemonError};
 use crate::resolve;
 use crate::show::out;
 
@@ -39,9 +41,38 @@ pub(crate) async fn wait(config: &Config, args: Args) -> anyhow::Result<ExitCode
             }
             tokio::time::sleep(POLL_INTERVAL).await;
         };
+        // The container has ended, however its pod does.
+        let _ = stop_with_containers(&daemon, &id).await;
         out::print(&format!("{code}\n"))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until the container's pod is stopped, if it stops behind its containers and all of them have ended. The
+/// daemon stops it. A second request for that waits for the first.
+///
+/// # Errors
+/// The daemon does not answer, or the pod cannot be stopped.
+async fn stop_with_containers(daemon: &Daemon, container_id: &str) -> Result<(), DaemonError> {
+    let (pods, containers) = (daemon.pods().await?, daemon.containers().await?);
+    if let Some(pod_id) = ended_pod(&pods, &containers, container_id) {
+        daemon.stop_pod(pod_id).await?;
+    }
+    Ok(())
+}
+
+/// The container's pod, if it stops behind its containers and all of them have ended.
+fn ended_pod<'a>(
+    pods: &'a [v1::PodSandbox],
+    containers: &[v1::Container],
+    container_id: &str,
+) -> Option<&'a str> {
+    let pod_id = &containers.iter().find(|one| one.id == container_id)?.pod_sandbox_id;
+    let pod = pods.iter().find(|pod| pod.id == *pod_id)?;
+    let stops = pod.annotations.get(STOP_WITH_CONTAINERS).is_some_and(|value| value == "true");
+    let mut its_own = containers.iter().filter(|one| one.pod_sandbox_id == *pod_id);
+    let all_ended = its_own.all(|one| one.state() == v1::ContainerState::ContainerExited);
+    (stops && all_ended).then_some(&pod.id)
 }
 
 /// Returns the exit code of an ended container, `None` for one that may still end.
@@ -61,7 +92,28 @@ pub(crate) fn ended(status: &v1::ContainerStatus) -> anyhow::Result<Option<i32>>
 
 #[cfg(test)]
 mod tests {
+    use v1::ContainerState::{ContainerExited, ContainerRunning};
+
     use super::*;
+    use crate::listing::tests as made;
+
+    #[test]
+    fn only_a_pod_that_stops_behind_its_containers_is_waited_for() {
+        let pod = |id: &str, stops: &str| v1::PodSandbox {
+            annotations: [(STOP_WITH_CONTAINERS.to_owned(), stops.to_owned())].into(),
+            ..made::pod(id, "podvisor-run", id, true)
+        };
+        let pods = [pod("p1", "true"), pod("p2", "true"), pod("p3", "false")];
+        let containers = [
+            made::container("c1", "p1", "main", ContainerExited),
+            made::container("c2", "p2", "main", ContainerExited),
+            made::container("more", "p2", "more", ContainerRunning),
+            made::container("c3", "p3", "main", ContainerExited),
+        ];
+        let ended = |id: &str| ended_pod(&pods, &containers, id);
+        assert_eq!(ended("c1"), Some("p1"));
+        assert_eq!([ended("c2"), ended("c3"), ended("none")], [None; 3]);
+    }
 
     #[test]
     fn a_container_in_an_unknown_state_is_not_waited_for() {

@@ -7,6 +7,7 @@ mod process_limits;
 
 use crate::{
     Bandwidth, ContainerSpec, LayerLimits, NamespaceMode, PodSpec, SpecError, check_security, parse_signal,
+    stop_with_containers,
 };
 
 /// Longest name of a pod or container: a DNS subdomain (RFC 1123).
@@ -42,6 +43,7 @@ impl PodSpec {
         sysctls(self)?;
         Bandwidth::of(&self.annotations)?;
         LayerLimits::of(&self.annotations, None)?;
+        stop_with_containers::check(&self.annotations)?;
         cgroup_parent(&self.cgroup_parent)?;
         check_security::pod(self)
     }

@@ -45,6 +45,7 @@ mod size;
 mod sizing;
 #[cfg(test)]
 mod sizing_page;
+mod stop_with_containers;
 mod sysctls;
 mod template_scope;
 mod user;
@@ -77,6 +78,7 @@ pub use security::{
 pub use signal::{Signal, parse_signal};
 pub use size::{HandlerConfig, HandlerKind, Shortage, VmBounds, VmSize, smallest_vm_on_the_node};
 pub use sizing::MEMORY_GRAIN;
+pub use stop_with_containers::STOP_WITH_CONTAINERS;
 pub use template_scope::TemplateScope;
 pub use user::User;
 pub use volume_cache::VolumeCache;

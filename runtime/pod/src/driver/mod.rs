@@ -20,6 +20,7 @@ mod size;
 mod start_container;
 mod step;
 mod stop;
+mod stop_with_containers;
 mod update_limits;
 mod volume_disks;
 mod volumes;
@@ -276,6 +277,7 @@ impl Driver {
     /// Serves until the pod is removed.
     pub(crate) async fn run(mut self) {
         loop {
+            self.stop_if_all_ended().await;
             let flow = tokio::select! {
                 biased;
                 Some(exited) = self.exits.recv() => {

@@ -30,6 +30,7 @@ mod spares;
 mod start;
 mod state_disk;
 mod stop;
+mod stop_with_containers;
 mod streams;
 mod templates;
 mod traces;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use proto_cri::v1;
+use runtime_spec::STOP_WITH_CONTAINERS;
 
 use super::args::Args;
 use super::pod_network::NodeNames;
@@ -35,6 +36,8 @@ pub(super) fn pod(args: &Args, name: &str, logs: &Path) -> anyhow::Result<v1::Po
         dns_config,
         port_mappings: args.network.port_mappings(),
         labels: args.labels(),
+        // Nobody may be left to stop it: not with -d, nor after the detach keys.
+        annotations: [(STOP_WITH_CONTAINERS.to_owned(), "true".to_owned())].into(),
         linux: Some(v1::LinuxPodSandboxConfig {
             resources: args.limits.resources(),
             sysctls: args.network.sysctls(),
@@ -105,6 +108,7 @@ mod tests {
     fn pod_and_container_of_plain_arguments_are_as_a_kubelets() {
         let args = parsed(&["image", "echo", "-n", "x"]).unwrap();
         let pod = pod(&args, "run-1", Path::new("/logs")).unwrap();
+        assert_eq!(pod.annotations["podvisor.io/stop-with-containers"], "true");
         let metadata = pod.metadata.unwrap();
         assert_eq!((metadata.name.as_str(), metadata.namespace.as_str()), ("run-1", NAMESPACE));
         assert_eq!((pod.hostname.as_str(), pod.log_directory.as_str()), ("run-1", "/logs"));

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use proto_cri::v1::PodSandboxState;
 use tests_e2e::Host;
 use tests_e2e::wait::until_seen;
 
@@ -135,6 +136,27 @@ async fn a_container_in_the_background_is_known_by_its_name_until_it_is_removed(
     assert_eq!((code, logs(&host)), (0, 0), "{error}");
     let (code, _, error) = podvisor(&host, &["logs", "web"]).await;
     assert!(code == 125 && error.contains("has the id or the name \"web\""), "{error}");
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_job_in_the_background_leaves_its_log_and_no_vm() {
+    let Some(host) = Host::start().await else { return };
+    let image = host.busybox();
+    for name in ["job", "next"] {
+        let job = ["run", "-d", "--name", name, &image, "sh", "-c", "echo done; exit 4"];
+        let (code, _, error) = podvisor(&host, &job).await;
+        assert_eq!(code, 0, "{error}");
+        assert_eq!(podvisor(&host, &["wait", name]).await, (0, "4\n".into(), String::new()));
+        let listed = host.client().pods().await.unwrap();
+        assert!(
+            matches!(&listed[..], [pod] if pod.state() == PodSandboxState::SandboxNotready),
+            "{listed:?}"
+        );
+        assert_eq!(podvisor(&host, &["logs", name]).await.1, "done\n");
+        let (code, _, error) = podvisor(&host, &["rm", name]).await;
+        assert_eq!((code, logs(&host)), (0, 0), "{error}");
+    }
     host.stop().await.unwrap();
 }
 
