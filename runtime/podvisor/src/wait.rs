@@ -48,8 +48,8 @@ pub(crate) async fn wait(config: &Config, args: Args) -> anyhow::Result<ExitCode
     Ok(ExitCode::SUCCESS)
 }
 
-/// Waits until the container's pod is stopped, if it stops behind its containers and all of them have ended. The
-/// daemon stops it. A second request for that waits for the first.
+/// Waits until the container's pod is stopped, if it stops behind its containers and all of them have ended.
+/// The daemon stops it, and a second request waits for the first.
 ///
 /// # Errors
 /// The daemon does not answer, or the pod cannot be stopped.

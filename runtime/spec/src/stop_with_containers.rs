@@ -1,5 +1,5 @@
-//! Whether a pod stops by itself behind its last container's end. CRI has no field for it: a kubelet stops its
-//! pods itself. A pod without a kubelet asks for it by an annotation.
+//! Whether a pod stops by itself behind its last container's end. CRI has no field for it, since a kubelet
+//! stops its pods. A pod without a kubelet asks for it by an annotation.
 
 use std::collections::BTreeMap;
 

@@ -6,8 +6,8 @@ use super::Driver;
 use crate::record::{ContainerStage, PodStage};
 
 impl Driver {
-    /// Stops the pod if it stops with its containers, and all have ended. What is left of a failed stop is left
-    /// to the next caller, as after any stop.
+    /// Stops the pod if it stops with its containers, and all have ended. A failed stop is tried again when
+    /// somebody asks for it, as any other.
     pub(super) async fn stop_if_all_ended(&mut self) {
         let is_up = matches!(self.status.stage, PodStage::Ready | PodStage::Dead);
         if !is_up || !self.record.spec.stops_with_containers() || !self.have_all_ended() {
