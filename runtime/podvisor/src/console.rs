@@ -33,7 +33,7 @@ pub(crate) struct Args {
 pub(crate) async fn console(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let logs = PodLogs::find(&place::all(config), &args.pod)?;
     if logs.removed {
-        eprintln!("podvisor: pod {} ({}) was removed; its kept console follows", logs.pod, logs.name);
+        out::complain(format_args!("pod {} ({}) was removed; its kept console follows", logs.pod, logs.name));
     }
     let mut printed = 0;
     loop {

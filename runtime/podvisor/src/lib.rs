@@ -3,6 +3,8 @@
 //! one with fail points for tests.
 
 #![forbid(unsafe_code)]
+// They panic without a reader. `show::out` has others.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod attach;
 mod bench;
@@ -60,7 +62,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::show::escape;
-use crate::show::out::ReaderGone;
+use crate::show::out::{self, ReaderGone};
 
 /// A container runtime for Kubernetes that gives every pod its own VM.
 #[derive(Debug, Parser)]
@@ -157,7 +159,7 @@ pub fn run_command() -> ExitCode {
     complete::answer_a_shell(Cli::command);
     let cli = Cli::try_parse().unwrap_or_else(|error| {
         let Some(reason) = run::missing_flag(&error) else { error.exit() };
-        eprintln!("podvisor: {reason}");
+        out::complain(reason);
         std::process::exit(USAGE);
     });
     run(cli).unwrap_or_else(|error| {
@@ -165,7 +167,7 @@ pub fn run_command() -> ExitCode {
             return ExitCode::SUCCESS;
         }
         // A daemon's error may quote a guest or an image.
-        eprintln!("podvisor: {}", escape::lines(&format!("{error:#}")));
+        out::complain(escape::lines(&format!("{error:#}")));
         ExitCode::from(exit::PODVISOR_FAILED)
     })
 }
@@ -206,7 +208,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Completions(args) => completions::print(args),
         Command::Man(args) => man::write(&args, Cli::command()),
         Command::Schema => {
-            println!("{}", runtime_pod::SCHEMA_VERSION);
+            out::print(&format!("{}\n", runtime_pod::SCHEMA_VERSION))?;
             Ok(ExitCode::SUCCESS)
         }
     }

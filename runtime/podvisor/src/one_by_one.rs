@@ -32,7 +32,7 @@ pub(crate) async fn each<S: Subject>(
             Err(late @ DaemonError::Late { .. }) => return Err(late.into()),
             Err(error) => {
                 let failure = format!("{} {}: {error}", subject.kind(), subject.path());
-                eprintln!("podvisor: {}", escape::line(&failure));
+                out::complain(escape::line(&failure));
                 code = ExitCode::from(exit::PODVISOR_FAILED);
             }
         }

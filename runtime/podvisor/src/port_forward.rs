@@ -97,7 +97,7 @@ async fn accept(listener: TcpListener, pod: Pod) -> anyhow::Error {
         let pod = pod.clone();
         tokio::spawn(async move {
             if let Err(error) = forward(pod, connection).await {
-                eprintln!("podvisor: {error:#}");
+                out::complain(format_args!("{error:#}"));
             }
         });
     }

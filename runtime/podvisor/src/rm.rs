@@ -11,7 +11,7 @@ use crate::daemon::{Daemon, DaemonError};
 use crate::listing::{self, Pod, Runtime, State};
 use crate::one_by_one::{self, Subject};
 use crate::run::{NAMESPACE, logs};
-use crate::show::escape;
+use crate::show::{escape, out};
 use crate::sought::{Kind, SoughtError, candidates, find};
 
 /// Names of running pods in a refusal.
@@ -99,7 +99,7 @@ async fn remove_one(daemon: &Daemon, config: &Config, pod: &Pod) -> Result<(), D
     for log in files {
         if let Err(error) = logs::remove(config, &log) {
             let log = log.display();
-            eprintln!("podvisor: {}", escape::line(&format!("{log}: its directory is not removed: {error}")));
+            out::complain(escape::line(&format!("{log}: its directory is not removed: {error}")));
         }
     }
     Ok(())

@@ -188,7 +188,7 @@ fn parse_status(status: &[u8]) -> anyhow::Result<Ended> {
     let text = if text.is_empty() { status["message"].as_str().unwrap_or_default() } else { text };
     match cause["reason"].as_str().and_then(StartFailure::from_name) {
         Some(failure) => {
-            eprintln!("podvisor: {text}");
+            out::complain(text);
             Ok(Ended::Exited(failure.exit_code()))
         }
         None => bail!("{text}"),

@@ -101,7 +101,7 @@ async fn measure(
         let measured = tokio::select! {
             measured = &mut round => measured?,
             _ = interrupt.recv() => {
-                eprintln!("podvisor: interrupted; removing the current pod");
+                out::complain("interrupted; removing the current pod");
                 round.await?;
                 return Ok(None);
             }

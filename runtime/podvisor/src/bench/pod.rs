@@ -7,6 +7,7 @@ use proto_cri::v1;
 use super::figures::Round;
 use crate::daemon::{Daemon, DaemonError};
 use crate::run::{confined, namespaces, pod_metadata};
+use crate::show::out;
 
 /// The namespace of the measured pods.
 const NAMESPACE: &str = "podvisor-bench";
@@ -60,7 +61,7 @@ impl<'a> Bench<'a> {
     /// Removes the current pod of an interrupted round, as far as possible.
     pub(super) async fn clean_up(&mut self) {
         if let Err(error) = self.remove().await {
-            eprintln!("podvisor: {error}");
+            out::complain(error);
         }
     }
 

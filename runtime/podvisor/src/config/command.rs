@@ -8,6 +8,7 @@ use anyhow::bail;
 
 use super::report::Report;
 use super::{DEFAULT_FILE, ask, file, print, reference};
+use crate::show::out;
 
 /// Arguments of `podvisor config`.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -44,8 +45,8 @@ pub(crate) async fn print(path: Option<&Path>, args: Args) -> anyhow::Result<Exi
     // Also here, so a mistake in the file is noticed.
     super::load(path)?;
     match what {
-        What::Example => print!("{}", reference::commented()),
-        What::Reference => print!("{}", reference::markdown()),
+        What::Example => out::print(&reference::commented())?,
+        What::Reference => out::print(&reference::markdown())?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -68,9 +69,11 @@ async fn in_force(path: Option<&Path>, output: Output) -> anyhow::Result<ExitCod
         }
     };
     let report = Report::of(loaded, asked);
-    match output {
-        Output::Toml => print!("{}", print::text(&report)),
-        Output::Json => print!("{}", print::json(&report)?),
-    }
-    wrong.map_or(Ok(ExitCode::SUCCESS), Err)
+    let text = match output {
+        Output::Toml => print::text(&report),
+        Output::Json => print::json(&report)?,
+    };
+    let printed = out::print(&text);
+    // The exit status counts for a script that reads no further.
+    wrong.map_or(printed.map(|()| ExitCode::SUCCESS), Err)
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use tar::{Builder, EntryType, Header, HeaderMode};
 
-use crate::show::escape;
+use crate::show::{escape, out};
 
 /// Bits of a file's mode in an archive.
 const MODE: u32 = 0o7777;
@@ -55,7 +55,7 @@ fn append(archive: &mut Builder<impl Write>, path: &Path, name: &Path) -> io::Re
         archive.append_data(&mut header, name, file.chain(io::repeat(0)).take(metadata.len()))?;
     } else {
         let what = if kind.is_socket() { "socket" } else { "pipe or device" };
-        eprintln!("podvisor: a {what} is not copied: {}", escape::line(&path.to_string_lossy()));
+        out::complain(format_args!("a {what} is not copied: {}", escape::line(&path.to_string_lossy())));
     }
     Ok(kind.is_dir())
 }

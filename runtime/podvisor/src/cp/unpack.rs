@@ -17,7 +17,7 @@ use nix::sys::stat::{Mode, fchmod, mkdirat};
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 use runtime_image::archive::{Archive, ArchiveError, Entry, Kind};
 
-use crate::show::escape;
+use crate::show::{escape, out};
 
 /// Permissions of files that are taken over.
 const MODE: u16 = 0o777;
@@ -130,7 +130,7 @@ impl Place<'_> {
                 linkat(&other, OsStr::from_bytes(name), &directory, self.name, AtFlags::empty())?;
             }
             Kind::CharDevice(_) | Kind::BlockDevice(_) | Kind::Fifo => {
-                eprintln!("podvisor: a pipe or device is not copied: {}", shown(self.name));
+                out::complain(format_args!("a pipe or device is not copied: {}", shown(self.name)));
             }
         }
         Ok(())

@@ -50,7 +50,7 @@ pub(crate) async fn doctor(config: &Config, args: Args) -> anyhow::Result<ExitCo
         Ok(0) => Ok(ExitCode::SUCCESS),
         Ok(_) => Ok(ExitCode::FAILURE),
         Err(error) => {
-            eprintln!("podvisor: the doctor cannot look: {error:#}");
+            out::complain(format_args!("the doctor cannot look: {error:#}"));
             Ok(ExitCode::from(EXIT_BLIND))
         }
     }

@@ -18,6 +18,7 @@ use anyhow::{Context, bail};
 use proto_images::v1::Credentials;
 
 use self::auth_file::AuthFile;
+use crate::show::out;
 
 /// Longest line of credentials on standard input, in bytes. Tokens have some KiB.
 const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -83,7 +84,9 @@ impl Given {
         }
         for helper in files.iter().filter_map(|file| file.helper_for(&repository)) {
             let helper = crate::show::escape::line(&helper).into_owned();
-            eprintln!("podvisor: {helper}, but helpers are not run: pulling {name} without credentials");
+            out::complain(format_args!(
+                "{helper}, but helpers are not run: pulling {name} without credentials"
+            ));
         }
         Ok(None)
     }

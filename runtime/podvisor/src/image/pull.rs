@@ -48,7 +48,7 @@ pub(crate) async fn pull(config: &Config, args: Args) -> anyhow::Result<ExitCode
                 return Err(error);
             }
             Err(error) => {
-                eprintln!("podvisor: {}", escape::line(&format!("{name}: {error:#}")));
+                out::complain(escape::line(&format!("{name}: {error:#}")));
                 code = ExitCode::from(exit::PODVISOR_FAILED);
             }
         }

@@ -35,7 +35,7 @@ pub(crate) async fn remove(config: &Config, args: Args) -> anyhow::Result<ExitCo
             Err(late @ DaemonError::Late { .. }) => return Err(late.into()),
             Err(error) => format!("image {name}: {error}"),
         };
-        eprintln!("podvisor: {}", escape::line(&failure));
+        out::complain(escape::line(&failure));
         code = ExitCode::from(exit::PODVISOR_FAILED);
     }
     Ok(code)

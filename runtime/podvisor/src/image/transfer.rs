@@ -110,6 +110,6 @@ pub(super) async fn follow(
 
 /// The exit status of an interrupted command. Prints a line about the work that goes on.
 pub(super) fn interrupted(what: &str) -> ExitCode {
-    eprintln!("podvisor: interrupted; {}", escape::line(what));
+    out::complain(format_args!("interrupted; {}", escape::line(what)));
     ExitCode::from(exit::INTERRUPTED)
 }

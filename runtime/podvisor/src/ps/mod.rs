@@ -63,6 +63,6 @@ fn print(pods: &[Pod]) -> anyhow::Result<()> {
 fn warn(status: &NodeStatus) {
     for condition in &status.wrong {
         let (name, reason) = (escape::line(&condition.r#type), escape::line(&condition.reason));
-        eprintln!("podvisor: {name} does not hold ({reason}): {}", escape::line(&condition.message));
+        out::complain(format_args!("{name} does not hold ({reason}): {}", escape::line(&condition.message)));
     }
 }

@@ -88,7 +88,7 @@ pub(super) async fn run(
             // The pod runs, whoever reads its id.
             out::say(&pod);
         } else {
-            eprintln!("podvisor: detached; pod {pod} goes on");
+            out::complain(format_args!("detached; pod {pod} goes on"));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -201,7 +201,7 @@ impl Run<'_> {
                     ended = &mut following => return ended,
                     // Only the container's state shows its end: standard input may fail earlier.
                     outcome = &mut feeding => if let Err(error) = outcome {
-                        eprintln!("podvisor: standard input: {error:#}");
+                        out::complain(format_args!("standard input: {error:#}"));
                     }
                 }
                 following.await
@@ -261,7 +261,7 @@ impl Run<'_> {
             if let Some(code) = wait::ended(&status)? {
                 debug!(reason = status.reason, message = status.message, "exited");
                 if status.reason.parse::<ExitReason>().is_ok_and(|reason| reason == ExitReason::OomKilled) {
-                    eprintln!("podvisor: the container was killed by its memory limit");
+                    out::complain("the container was killed by its memory limit");
                 }
                 return Ok(Ended::Exited(u8::try_from(code).unwrap_or(u8::MAX)));
             }
@@ -317,6 +317,6 @@ fn cannot_start(status: tonic::Status) -> anyhow::Result<Ended> {
     let info = status.get_details_error_info().filter(|info| info.domain == runtime_cri::ERROR_DOMAIN);
     let failure = info.and_then(|info| StartFailure::from_name(&info.reason));
     let Some(failure) = failure else { return Err(refused(status)) };
-    eprintln!("podvisor: {}", status.message());
+    out::complain(status.message());
     Ok(Ended::Exited(failure.exit_code()))
 }

@@ -38,7 +38,7 @@ use crate::client;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::kubelet;
-use crate::show::escape;
+use crate::show::{escape, out};
 
 /// Why the node's daemon cannot have the pod of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(crate) fn run(config: &Config, config_file: Option<&Path>, args: &Args) -> a
             bail!("{}", hindrance.refusal(&config.socket()));
         }
         if let Some(notice) = hindrance.notice() {
-            eprintln!("podvisor: {}", escape::line(&notice));
+            out::complain(escape::line(&notice));
         }
         let private = daemon::start(config, config_file, hindrance.network())
             .await

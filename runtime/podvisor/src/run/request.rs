@@ -7,6 +7,7 @@ use runtime_spec::STOP_WITH_CONTAINERS;
 
 use super::args::Args;
 use super::pod_network::NodeNames;
+use crate::show::out;
 
 /// Namespace of the pods of `podvisor run`.
 pub(crate) const NAMESPACE: &str = "podvisor-run";
@@ -27,7 +28,7 @@ pub(super) fn pod(args: &Args, name: &str, logs: &Path) -> anyhow::Result<v1::Po
     if dns_config.is_none()
         && let Some(warning) = node.warning()
     {
-        eprintln!("podvisor: {warning}");
+        out::complain(warning);
     }
     Ok(v1::PodSandboxConfig {
         metadata: Some(pod_metadata(name, NAMESPACE)),

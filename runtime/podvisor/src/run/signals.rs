@@ -6,6 +6,8 @@ use std::io;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::show::out;
+
 /// The signals that this process has received.
 #[derive(Debug)]
 pub(super) struct Signals(watch::Receiver<Option<u8>>);
@@ -44,7 +46,7 @@ impl Signals {
         tokio::pin!(call);
         tokio::select! {
             answer = &mut call => return answer,
-            () = self.next() => eprintln!("podvisor: interrupted; the pod is stopped when this step has ended"),
+            () = self.next() => out::complain("interrupted; the pod is stopped when this step has ended"),
         }
         call.await
     }

@@ -14,6 +14,7 @@ use super::vmm_memory::VmmMemory;
 use crate::client::{Client, refused};
 use crate::config::{Config, Handler};
 use crate::run::{daemon, namespaces, pod_metadata};
+use crate::show::out;
 
 /// Sizes of pods for the measured VMs, in bytes. The last is large enough for costs that grow with the size
 /// to stand out from the noise between boots. It is small enough for any node, because the VM touches little
@@ -78,7 +79,7 @@ pub(super) async fn measure(
     handler: &Handler,
 ) -> anyhow::Result<Measurement> {
     let sizes = sizes(handler)?;
-    eprintln!("podvisor: measuring VMs of {} sizes", sizes.len());
+    out::complain(format_args!("measuring VMs of {} sizes", sizes.len()));
     let network = daemon::PodNetwork::OfItsOwn;
     let daemon = daemon::start(config, config_file, network).await.context("starting a private daemon")?;
     let measured = measure_sizes(&mut daemon.client(), &sizes, handler).await;

@@ -49,7 +49,7 @@ pub(crate) fn text(config: &Config, config_file: Option<&Path>, args: &Args) -> 
     let figures = figures(config, config_file, args, &handler)?;
     let manifests = Manifests::of(args, &handler, &figures)?;
     for warning in figures.warnings(&manifests.sizes()) {
-        eprintln!("podvisor: {warning}");
+        out::complain(warning);
     }
     match args.output {
         Output::Yaml => manifests.yaml(&figures),
@@ -71,7 +71,9 @@ fn figures(
         if args.measure {
             return Err(error).context(KVM);
         }
-        eprintln!("podvisor: {KVM}: {error}; nothing is measured, and the daemon's own values are printed");
+        out::complain(format_args!(
+            "{KVM}: {error}; nothing is measured, and the daemon's own values are printed"
+        ));
         return Ok(Figures::assumed());
     }
     let measuring = client::block_on(measure::measure(config, config_file, handler));

@@ -1,4 +1,5 @@
-//! Standard output with a reader that may close it: `podvisor ps | head` ends quietly.
+//! Standard output with a reader that may close it: `podvisor ps | head` ends quietly. Nothing ends for
+//! want of a reader of standard error.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
@@ -29,6 +30,12 @@ pub(crate) fn failed(error: io::Error) -> anyhow::Error {
         ErrorKind::BrokenPipe => ReaderGone.into(),
         _ => anyhow::Error::from(error).context("writing the output"),
     }
+}
+
+/// Writes a line with this program's name to standard error, with a reader or without. The caller escapes
+/// control characters.
+pub(crate) fn complain(line: impl Display) {
+    let _ = io::stderr().write_all(format!("podvisor: {line}\n").as_bytes());
 }
 
 /// Writes a line about work that goes on, with a reader or without.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
+mod closed_outputs;
 mod device_plugin;
 mod fake;
 mod images;
