@@ -3,19 +3,20 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use anyhow::{Context, anyhow, bail};
 use runtime_spec::StartFailure;
 use runtime_streaming::client::{self, DialError, Event, Receiver, Sender};
+use tokio::fs::File;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::detach_keys::DetachKeys;
-use crate::show::out;
+use crate::show::out::{self, ReaderGone};
 use crate::terminal::{self, Raw};
 
 /// Bytes per read from standard input.
@@ -73,8 +74,8 @@ pub(crate) enum Ended {
 
 /// This side's ends of a session's streams.
 pub(crate) struct Ends {
-    /// `None` for a session without a standard input.
-    pub(crate) stdin: Option<OwnedFd>,
+    /// `None` for a session without a standard input. A read that a broken session leaves is the next one's.
+    pub(crate) stdin: Option<File>,
     pub(crate) stdout: Box<dyn Write>,
     pub(crate) stderr: Box<dyn Write>,
 }
@@ -83,9 +84,26 @@ impl Ends {
     /// This process's own streams.
     pub(crate) fn own() -> io::Result<Ends> {
         // A second descriptor, so nothing is read ahead into a buffer of the process.
-        let stdin = io::stdin().as_fd().try_clone_to_owned()?;
+        let stdin = File::from_std(io::stdin().as_fd().try_clone_to_owned()?.into());
         Ok(Ends { stdin: Some(stdin), stdout: Box::new(io::stdout()), stderr: Box::new(io::stderr()) })
     }
+}
+
+/// A failure of this process's own streams. The session could go on.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}")]
+struct OwnStreamError {
+    doing: &'static str,
+    source: io::Error,
+}
+
+fn own<T>(doing: &'static str, outcome: io::Result<T>) -> Result<T, OwnStreamError> {
+    outcome.map_err(|source| OwnStreamError { doing, source })
+}
+
+/// Whether a session failed for one of this process's own streams.
+pub(crate) fn is_of_own_streams(error: &anyhow::Error) -> bool {
+    error.is::<OwnStreamError>() || error.is::<ReaderGone>()
 }
 
 /// An output that notes whether anything was written to it.
@@ -107,15 +125,15 @@ impl Write for Noted {
 
 /// Carries the session to its end, with this process's own streams.
 pub(crate) async fn carry(url: &str, wanted: Wanted, trust: &Trust) -> anyhow::Result<Ended> {
-    carry_between(url, wanted, trust, Ends::own().context("standard input")?).await
+    carry_between(url, wanted, trust, &mut Ends::own().context("standard input")?).await
 }
 
-/// Carries the session to its end, with other streams than this process's own.
+/// Carries the session to its end, with these streams. They may carry another session afterwards.
 pub(crate) async fn carry_between(
     url: &str,
     wanted: Wanted,
     trust: &Trust,
-    ends: Ends,
+    ends: &mut Ends,
 ) -> anyhow::Result<Ended> {
     let (mut sender, receiver) = trust.dial(url, client::COMMAND).await?;
     let mut ids = HashMap::new();
@@ -130,12 +148,12 @@ pub(crate) async fn carry_between(
         ids.insert(name, sender.open(&[("streamtype", name)]).await?);
     }
     // Entered after everything that may print an error, and left before anything else is printed.
-    let _raw = if wanted.tty && wanted.stdin { Raw::enter().context("taking the terminal")? } else { None };
+    let _raw = if wanted.tty && wanted.stdin { own("taking the terminal", Raw::enter())? } else { None };
     let wanted = Wanted { detachable: wanted.detachable && wanted.tty, ..wanted };
-    let Ends { stdin, mut stdout, mut stderr } = ends;
+    let Ends { stdin, stdout, stderr } = ends;
     tokio::select! {
-        status = receive(receiver, &ids, &mut *stdout, &mut *stderr) => parse_status(&status?),
-        ended = send_stdin(&sender, ids.get("stdin").copied(), stdin, wanted) => ended,
+        status = receive(receiver, &ids, &mut **stdout, &mut **stderr) => parse_status(&status?),
+        ended = send_stdin(&sender, ids.get("stdin").copied(), stdin.as_mut(), wanted) => ended,
         ended = send_sizes(&sender, ids.get("resize").copied()) => ended,
         ended = signalled(wanted.tty) => ended,
     }
@@ -163,10 +181,13 @@ async fn receive(
             }
             Event::Data { id, bytes, .. } if is("stdout", id) => {
                 // A blocking write: the session waits for the reader of this process's output.
-                stdout.write_all(&bytes).and_then(|()| stdout.flush()).map_err(out::failed)?;
+                match stdout.write_all(&bytes).and_then(|()| stdout.flush()) {
+                    Err(error) if error.kind() == ErrorKind::BrokenPipe => return Err(ReaderGone.into()),
+                    written => own("writing the output", written)?,
+                }
             }
             Event::Data { id, bytes, .. } if is("stderr", id) => {
-                stderr.write_all(&bytes).context("writing the errors")?;
+                own("writing the errors", stderr.write_all(&bytes))?;
             }
             _ => {}
         }
@@ -199,15 +220,14 @@ fn parse_status(status: &[u8]) -> anyhow::Result<Ended> {
 async fn send_stdin(
     sender: &Sender,
     stream: Option<u32>,
-    stdin: Option<OwnedFd>,
+    stdin: Option<&mut File>,
     wanted: Wanted,
 ) -> anyhow::Result<Ended> {
     let (Some(stream), Some(stdin)) = (stream, stdin) else { return std::future::pending().await };
-    let mut stdin = tokio::fs::File::from_std(stdin.into());
     let mut keys = DetachKeys::default();
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        let count = stdin.read(&mut chunk).await.context("reading standard input")?;
+        let count = own("reading standard input", stdin.read(&mut chunk).await)?;
         let typed = &chunk[..count];
         let (typed, left) = if wanted.detachable { keys.typed(typed) } else { (typed.to_vec(), false) };
         if count == 0 && !wanted.ends_input {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::bail;
+use tokio::fs::File;
 
 use crate::client::Client;
 use crate::exec;
@@ -90,8 +91,9 @@ impl Container<'_> {
         let command = command.iter().map(|&part| part.to_owned()).collect();
         let url = exec::url(&self.client, &self.id, command, wanted).await?;
         let errors = Errors::default();
-        let ends = Ends { stdin: from, stdout: to, stderr: Box::new(errors.clone()) };
-        let ended = session::carry_between(&url, wanted, self.trust, ends).await?;
+        let stdin = from.map(|from| File::from_std(from.into()));
+        let mut ends = Ends { stdin, stdout: to, stderr: Box::new(errors.clone()) };
+        let ended = session::carry_between(&url, wanted, self.trust, &mut ends).await?;
         Ok(Outcome { ended, errors: errors.text() })
     }
 }

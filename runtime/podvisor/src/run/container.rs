@@ -1,11 +1,9 @@
 //! One container from pull to clean-up, by CRI calls. The pod is stopped however the run ends, also by a
 //! signal and during a call, unless the container is left running. It is removed as the arguments say.
 
-use std::cell::Cell;
 use std::error::Error as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -25,7 +23,7 @@ use crate::daemon::Daemon;
 use crate::exit;
 use crate::image::pull::{find_or_pull_to_run, pull_to_run};
 use crate::log_follower::LogFollower;
-use crate::session::{self, Ended, Noted, Wanted};
+use crate::session::{self, Ended, Wanted};
 use crate::show::out;
 use crate::wait;
 
@@ -36,21 +34,25 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const AWAY_MAX: Duration = Duration::from_secs(60);
 
 /// The interval between two attempts to reach a restarting daemon.
-const AWAY_INTERVAL: Duration = Duration::from_millis(250);
+pub(super) const AWAY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Grace period of an interrupted container, in seconds.
 const STOP_GRACE_SECONDS: i64 = 5;
 
 /// One run: the daemon, the arguments, and the directory of the log.
-struct Run<'a> {
-    client: Client,
-    args: &'a Args,
+pub(super) struct Run<'a> {
+    pub(super) client: Client,
+    pub(super) args: &'a Args,
     logs: PathBuf,
     /// Whether the daemon serves only this run. Then nothing else can use the pod afterwards.
-    private: bool,
-    signals: Signals,
+    pub(super) private: bool,
+    pub(super) signals: Signals,
+    /// The pod's id.
+    pub(super) pod: String,
     /// Whether the pod has its container. Without it, nothing is worth keeping.
     has_container: bool,
+    /// Whether the pod goes on without this command, which has lost it.
+    pub(super) goes_on: bool,
 }
 
 /// Runs the container and returns its exit code.
@@ -67,8 +69,16 @@ pub(super) async fn run(
     let Some(image) = image(daemon, args).await? else { return Ok(exit::INTERRUPTED.into()) };
     let logs = logs::make(config, &name).context("making a directory for the log")?;
     let signals = Signals::listen().context("listening to signals")?;
-    let (client, has_container) = (daemon.client.clone(), false);
-    let mut run = Run { client, args, logs: logs.path().to_owned(), private, signals, has_container };
+    let mut run = Run {
+        client: daemon.client.clone(),
+        args,
+        logs: logs.path().to_owned(),
+        private,
+        signals,
+        pod: String::new(),
+        has_container: false,
+        goes_on: false,
+    };
     let container = request::container(args, image)?;
     let pod_config = request::pod(args, &name, &run.logs)?;
     let request = v1::RunPodSandboxRequest {
@@ -80,7 +90,12 @@ pub(super) async fn run(
     };
     let starting = run.client.runtime.run_pod_sandbox(request);
     let pod = run.signals.behind(starting).await.map_err(refused)?.into_inner().pod_sandbox_id;
+    run.pod.clone_from(&pod);
     let outcome = run.run_container(&pod, pod_config, container).await;
+    if run.goes_on {
+        let _ = logs.keep();
+        return outcome.map(|ended| ended.code().into());
+    }
     if matches!(outcome, Ok(Ended::Detached)) {
         // The pod goes on and writes to its log, so the directory must stay.
         let _ = logs.keep();
@@ -183,6 +198,7 @@ impl Run<'_> {
             ends_input: !tty,
         };
         let url = match wanted {
+            Wanted { tty: true, .. } => return self.connect_terminal(wanted, container_id).await,
             Wanted { stdin: false, stdout: false, .. } => None,
             wanted => match attach::url(&mut self.client, &container_id, wanted).await {
                 Ok(url) => Some(url),
@@ -192,7 +208,6 @@ impl Run<'_> {
             },
         };
         match url {
-            Some(url) if tty => self.connect_terminal(&url, wanted, container_id).await,
             Some(url) => {
                 let feeding = session::carry(&url, wanted, &self.args.trust);
                 let following = self.follow(container_id, true);
@@ -210,37 +225,9 @@ impl Run<'_> {
         }
     }
 
-    /// Connects the terminal until the container ends. The session begins after the container: the output of
-    /// a short command may be over by then, or the whole command. The log has it.
-    async fn connect_terminal(
-        &mut self,
-        url: &str,
-        wanted: Wanted,
-        container_id: String,
-    ) -> anyhow::Result<Ended> {
-        let mut ends = session::Ends::own().context("standard input")?;
-        let has_output = Rc::new(Cell::new(false));
-        ends.stdout = Box::new(Noted { output: ends.stdout, has_output: Rc::clone(&has_output) });
-        match session::carry_between(url, wanted, &self.args.trust, ends).await {
-            Ok(Ended::Exited(_)) => self.follow(container_id, !has_output.get()).await,
-            Ok(Ended::Signalled(signal)) => {
-                self.stop(&container_id).await?;
-                Ok(Ended::Signalled(signal))
-            }
-            Ok(Ended::Detached) => Ok(Ended::Detached),
-            Err(error) => {
-                let status = self.status(&container_id).await.ok().flatten().unwrap_or_default();
-                if has_output.get() || status.state() != v1::ContainerState::ContainerExited {
-                    return Err(error);
-                }
-                self.follow(container_id, true).await
-            }
-        }
-    }
-
     /// Waits until the container has ended. With `print` it prints the log meanwhile. An interrupt stops the
     /// container.
-    async fn follow(&mut self, container_id: String, print: bool) -> anyhow::Result<Ended> {
+    pub(super) async fn follow(&mut self, container_id: String, print: bool) -> anyhow::Result<Ended> {
         let mut log = LogFollower::open(&self.logs.join(LOG));
         let mut interrupts = 0;
         loop {
@@ -277,21 +264,10 @@ impl Run<'_> {
 
     /// Asks for the container's status. A daemon may restart during the run, and its pods go on.
     async fn status(&self, container_id: &str) -> Result<Option<v1::ContainerStatus>, tonic::Status> {
-        let begun = Instant::now();
-        loop {
-            let request =
-                v1::ContainerStatusRequest { container_id: container_id.to_owned(), verbose: false };
-            match self.client.runtime.clone().container_status(request).await {
-                // Only a broken connection has a source: the daemon did not say this.
-                Err(status) if status.source().is_some() && !self.private && begun.elapsed() < AWAY_MAX => {
-                    tokio::time::sleep(AWAY_INTERVAL).await;
-                }
-                answer => return answer.map(|answer| answer.into_inner().status),
-            }
-        }
+        patiently(self.private, None, async || container_status(&self.client, container_id).await).await
     }
 
-    async fn stop(&mut self, container_id: &str) -> anyhow::Result<()> {
+    pub(super) async fn stop(&mut self, container_id: &str) -> anyhow::Result<()> {
         let request =
             v1::StopContainerRequest { container_id: container_id.to_owned(), timeout: STOP_GRACE_SECONDS };
         self.client.runtime.stop_container(request).await.map_err(refused)?;
@@ -309,6 +285,42 @@ impl Run<'_> {
         let remove = v1::RemovePodSandboxRequest { pod_sandbox_id };
         self.client.runtime.remove_pod_sandbox(remove).await.map_err(refused).context("removing the pod")?;
         Ok(true)
+    }
+}
+
+/// Asks once for the container's status.
+pub(super) async fn container_status(
+    client: &Client,
+    container_id: &str,
+) -> Result<Option<v1::ContainerStatus>, tonic::Status> {
+    let request = v1::ContainerStatusRequest { container_id: container_id.to_owned(), verbose: false };
+    Ok(client.runtime.clone().container_status(request).await?.into_inner().status)
+}
+
+/// Asks the daemon, and again while it restarts. A private daemon never does. With `signals`, a signal ends the
+/// wait, and the last failure is the answer.
+pub(super) async fn patiently<T>(
+    private: bool,
+    mut signals: Option<&mut Signals>,
+    ask: impl AsyncFn() -> Result<T, tonic::Status>,
+) -> Result<T, tonic::Status> {
+    let begun = Instant::now();
+    loop {
+        let status = match ask().await {
+            // Only a broken connection has a source: the daemon did not say this.
+            Err(status) if status.source().is_some() && !private && begun.elapsed() < AWAY_MAX => status,
+            answer => return answer,
+        };
+        let interrupted = async {
+            match &mut signals {
+                Some(signals) => signals.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = interrupted => return Err(status),
+            () = tokio::time::sleep(AWAY_INTERVAL) => {}
+        }
     }
 }
 

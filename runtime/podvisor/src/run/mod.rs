@@ -21,6 +21,7 @@ mod request;
 mod rights;
 mod signals;
 mod storage;
+mod terminal;
 
 use std::path::Path;
 use std::process::ExitCode;
