@@ -19,7 +19,7 @@ pub(crate) trait Subject {
 /// Acts on each subject, and prints a line for it that begins with `done`. Returns failure if one failed.
 ///
 /// # Errors
-/// [`DaemonError::Late`], or the output cannot be written.
+/// [`DaemonError::Late`]. An output without a reader is none: the work was asked for.
 pub(crate) async fn each<S: Subject>(
     subjects: Vec<S>,
     done: &'static str,
@@ -28,7 +28,7 @@ pub(crate) async fn each<S: Subject>(
     let mut code = ExitCode::SUCCESS;
     for subject in subjects {
         match act(&subject).await {
-            Ok(()) => out::print(&line(done, &subject))?,
+            Ok(()) => out::say(line(done, &subject)),
             Err(late @ DaemonError::Late { .. }) => return Err(late.into()),
             Err(error) => {
                 let failure = format!("{} {}: {error}", subject.kind(), subject.path());
@@ -42,7 +42,7 @@ pub(crate) async fn each<S: Subject>(
 
 fn line(done: &str, subject: &impl Subject) -> String {
     let line = format!("{done} {}: {}", units::short(subject.id()), subject.path());
-    escape::line(&line).into_owned() + "\n"
+    escape::line(&line).into_owned()
 }
 
 #[cfg(test)]
@@ -93,6 +93,6 @@ mod tests {
 
     #[test]
     fn a_line_names_its_subject() {
-        assert_eq!(line("removed", &Named("web")), "removed web: shop/web\n");
+        assert_eq!(line("removed", &Named("web")), "removed web: shop/web");
     }
 }

@@ -33,11 +33,13 @@ pub(crate) async fn pull(config: &Config, args: Args) -> anyhow::Result<ExitCode
     let mut code = ExitCode::SUCCESS;
     for name in &args.names {
         match pull_one(&daemon, &given, name, Shown::of(args.quiet, name), &mut interrupts).await {
-            Ok(Ended::Done(images)) => out::print(&lines(name, &images, args.quiet))?,
+            Ok(Ended::Done(images)) => {
+                // The next image is pulled without a reader, too.
+                let _ = out::print(&lines(name, &images, args.quiet));
+            }
             Ok(Ended::Interrupted(_)) => {
                 return Ok(transfer::interrupted(&format!("the daemon goes on with the pull of {name}")));
             }
-            Err(error) if error.is::<out::ReaderGone>() => return Err(error),
             // The next call would not be answered either.
             Err(error)
                 if matches!(

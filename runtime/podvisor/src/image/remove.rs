@@ -27,7 +27,7 @@ pub(crate) async fn remove(config: &Config, args: Args) -> anyhow::Result<ExitCo
     for name in &args.names {
         let failure = match remove_one(&daemon, name).await {
             Ok(Some(image)) => {
-                out::print(&line(&image))?;
+                out::say(line(&image));
                 continue;
             }
             Ok(None) => format!("image {name} is not on this node"),
@@ -53,7 +53,7 @@ async fn remove_one(daemon: &Daemon, name: &str) -> Result<Option<v1::Image>, Da
 fn line(image: &v1::Image) -> String {
     let names = [&image.repo_tags[..], &image.repo_digests].concat().join(", ");
     let of = if names.is_empty() { String::new() } else { format!(": {names}") };
-    escape::line(&format!("removed {}{of}", units::short_digest(&image.id))).into_owned() + "\n"
+    escape::line(&format!("removed {}{of}", units::short_digest(&image.id))).into_owned()
 }
 
 #[cfg(test)]
@@ -63,9 +63,9 @@ mod tests {
     #[test]
     fn a_removal_names_all_names_that_are_gone() {
         let mut image = v1::Image { id: format!("sha256:{}", "a".repeat(64)), ..Default::default() };
-        assert_eq!(line(&image), "removed aaaaaaaaaaaa\n");
+        assert_eq!(line(&image), "removed aaaaaaaaaaaa");
         image.repo_tags = vec!["r/a:1".into(), "r/a:\x1b".into()];
         image.repo_digests = vec!["r/a@sha256:1".into()];
-        assert_eq!(line(&image), "removed aaaaaaaaaaaa: r/a:1, r/a:\\u{1b}, r/a@sha256:1\n");
+        assert_eq!(line(&image), "removed aaaaaaaaaaaa: r/a:1, r/a:\\u{1b}, r/a@sha256:1");
     }
 }

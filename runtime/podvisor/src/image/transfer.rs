@@ -49,18 +49,17 @@ impl Shown {
         if std::io::stderr().is_terminal() { Shown::Bars(Bars::new(what)) } else { Shown::Not }
     }
 
-    fn show(&mut self, progress: &Progress) -> anyhow::Result<()> {
+    fn show(&mut self, progress: &Progress) {
         match self {
             Shown::Not => {}
             Shown::Bars(bars) => bars.show(progress),
             Shown::Lines(lines) => {
                 let lines = lines.of(progress);
                 if !lines.is_empty() {
-                    out::print(&(lines.join("\n") + "\n"))?;
+                    out::say(lines.join("\n"));
                 }
             }
         }
-        Ok(())
     }
 }
 
@@ -100,7 +99,7 @@ pub(super) async fn follow(
             () = interrupts.next() => return Ok(Ended::Interrupted(last)),
         };
         let progress = message.context("the daemon ended its answer before the transfer")?;
-        shown.show(&progress)?;
+        shown.show(&progress);
         last = progress.state();
         if last == State::Done {
             return Ok(Ended::Done(progress.images));

@@ -1,6 +1,8 @@
-//! Commands whose outputs nobody reads any more: they end quietly.
+//! Commands whose outputs nobody reads any more: lists end quietly, and work goes on.
 
 use std::process::{Command, Stdio};
+
+use proto_cri::v1;
 
 use crate::fake::FakeDaemon;
 
@@ -31,5 +33,32 @@ fn a_configuration_that_nobody_reads_is_no_error() {
     let daemon = FakeDaemon::start();
     for arguments in [&["config"][..], &["config", "-o", "json"], &["config", "example"], &["schema"]] {
         assert_eq!(unread(&daemon, arguments, true), Some(0), "{arguments:?}");
+    }
+}
+
+#[test]
+fn work_goes_on_that_nobody_reads_about() {
+    let daemon = FakeDaemon::start();
+    let pod = |number: u32| v1::PodSandbox {
+        id: number.to_string().repeat(64),
+        metadata: Some(v1::PodSandboxMetadata { name: format!("p{number}"), ..Default::default() }),
+        state: v1::PodSandboxState::SandboxNotready.into(),
+        ..Default::default()
+    };
+    let items = (1..4).map(pod).collect();
+    daemon.answers("ListPodSandbox", &v1::ListPodSandboxResponse { items, ..Default::default() });
+    for call in ["StopPodSandbox", "RemovePodSandbox", "RemoveImage"] {
+        daemon.answers(call, &());
+    }
+    let image = v1::Image { id: "sha256:1".into(), ..Default::default() };
+    daemon.answers("ImageStatus", &v1::ImageStatusResponse { image: Some(image), ..Default::default() });
+    for (arguments, call) in [
+        (["rm", "p1", "p2", "p3"], "RemovePodSandbox"),
+        (["stop", "p1", "p2", "p3"], "StopPodSandbox"),
+        (["rmi", "a", "b", "c"], "RemoveImage"),
+    ] {
+        let before = daemon.asked(call);
+        assert_eq!(unread(&daemon, &arguments, true), Some(0), "{arguments:?}");
+        assert_eq!(daemon.asked(call) - before, 3, "{arguments:?}");
     }
 }
