@@ -16,7 +16,7 @@ use crate::session::Trust;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Pass standard input to the container.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "creds_stdin")]
     pub(super) interactive: bool,
     /// Give the container a terminal. With -i, ctrl-p ctrl-q leaves it, if the daemon is not private.
     #[arg(short, long)]
@@ -137,6 +137,13 @@ mod tests {
             let said = parsed(&["--platform", other, "image"]).unwrap_err();
             assert!(said.contains("VMs here run linux/amd64 only") || other.is_empty(), "{said}");
         }
+    }
+
+    #[test]
+    fn a_containers_input_has_no_credentials_in_it() {
+        let said = parsed(&["-i", "--creds-stdin", "image"]).unwrap_err();
+        assert!(said.contains("cannot be used with"), "{said}");
+        parsed(&["-t", "--creds-stdin", "image"]).unwrap();
     }
 
     #[test]
