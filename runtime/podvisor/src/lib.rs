@@ -150,11 +150,12 @@ const USAGE: i32 = 2;
 #[must_use]
 pub fn run_command() -> ExitCode {
     // The daemon starts this program for a container with arguments of its own, none of the commands.
-    let mut arguments = std::env::args().skip(1);
-    if let (Some(runtime_connector::ARGUMENT), Some(user), None) =
-        (arguments.next().as_deref(), arguments.next(), arguments.next())
+    let mut arguments = std::env::args_os().skip(1);
+    if let (Some(first), Some(user), None) = (arguments.next(), arguments.next(), arguments.next())
+        && first == runtime_connector::ARGUMENT
+        && let Some(user) = user.to_str()
     {
-        return runtime_connector::run(&user);
+        return runtime_connector::run(user);
     }
     complete::answer_a_shell(Cli::command);
     let cli = Cli::try_parse().unwrap_or_else(|error| {

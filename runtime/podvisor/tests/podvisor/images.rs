@@ -1,6 +1,7 @@
 //! `podvisor images`, `pull`, `image inspect`, `image import` and `rmi` as processes, with a fake daemon.
 
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::process::{Command, Output, Stdio};
 
 use prost::Message;
@@ -218,4 +219,16 @@ fn an_older_daemon_without_the_service_is_an_error_that_says_so() {
     assert_eq!(output.status.code(), Some(125));
     assert!(error.contains("has no Pull") && error.contains("older than this command"), "{error}");
     assert_eq!(error.lines().count(), 1, "nobody is asked twice: {error}");
+}
+
+#[test]
+fn arguments_that_are_no_text_have_an_error() {
+    let daemon = FakeDaemon::start();
+    let name = std::ffi::OsStr::from_bytes(b"caf\xe9.tar");
+    for (arguments, code) in [(&["image", "import"][..], 125), (&["rm"], 2)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_podvisor"));
+        // Among the first arguments, where the daemon has those of its own programs.
+        command.args(arguments).arg(name).arg("--config").arg(daemon.config());
+        assert_eq!(command.output().unwrap().status.code(), Some(code), "{arguments:?}");
+    }
 }
