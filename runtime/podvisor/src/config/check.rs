@@ -1,5 +1,6 @@
 //! Contradictions in a configuration with valid keys and types. Nothing here reads the host.
 
+use std::ops::RangeInclusive;
 use std::path::{Component, Path};
 
 use runtime_spec::TemplateScope;
@@ -16,6 +17,9 @@ const HOST_SOCKETS_MAX: usize = 16;
 
 /// Maximum number of spare VMs of one handler. Each takes about ten MiB.
 const SPARE_VMS_MAX: u8 = 64;
+
+/// Numbers of vCPUs of a VM.
+const VCPUS: RangeInclusive<u8> = 1..=64;
 
 /// A contradiction.
 #[derive(Debug, PartialEq, Eq)]
@@ -75,6 +79,7 @@ fn check_handlers(config: &Config) -> Result<(), Contradiction> {
             );
             return Err(contradiction(format!("handler[{index}].scratch_sum_mib"), message));
         }
+        check_size(index, handler)?;
         check_spares(index, handler)?;
         check_host_sockets(index, handler)?;
     }
@@ -85,6 +90,23 @@ fn check_handlers(config: &Config) -> Result<(), Contradiction> {
             Err(contradiction(format!("handler[{index}].default"), message))
         }
         None => Ok(()),
+    }
+}
+
+fn check_size(index: usize, handler: &Handler) -> Result<(), Contradiction> {
+    let wrong = |key: &str, message: String| Err(contradiction(format!("handler[{index}].{key}"), message));
+    if let Some(vcpus) = handler.vcpus_max.filter(|vcpus| !VCPUS.contains(vcpus)) {
+        return wrong(
+            "vcpus_max",
+            format!("a VM has {} to {} vCPUs, not {vcpus}", VCPUS.start(), VCPUS.end()),
+        );
+    }
+    match handler.memory_max_mib {
+        Some(most) if most < handler.memory_mib => {
+            let message = format!("no pod of {} MiB (memory_mib) fits into {most} MiB", handler.memory_mib);
+            wrong("memory_max_mib", message)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -174,6 +196,19 @@ mod tests {
         parse(&handlers(HANDLERS_MAX)).unwrap();
         let message = message(&handlers(HANDLERS_MAX + 1));
         assert!(message.contains("line 258: handler[128].name: there are more than 128"), "{message}");
+    }
+
+    #[test]
+    fn a_handlers_bounds_are_those_of_a_vm_and_hold_its_own_pods() {
+        for (bounds, why) in [
+            ("vcpus_max = 0", "handler[0].vcpus_max: a VM has 1 to 64 vCPUs, not 0"),
+            ("vcpus_max = 65", "a VM has 1 to 64 vCPUs, not 65"),
+            ("memory_mib = 512\nmemory_max_mib = 511", "no pod of 512 MiB (memory_mib) fits into 511 MiB"),
+        ] {
+            let message = message(&format!("[[handler]]\n{bounds}\n"));
+            assert!(message.contains(why), "{message}");
+        }
+        parse("[[handler]]\nvcpus_max = 64\nmemory_mib = 512\nmemory_max_mib = 512\n").unwrap();
     }
 
     #[test]
