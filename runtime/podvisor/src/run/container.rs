@@ -2,7 +2,7 @@
 //! signal and during a call, unless the container is left running. It is removed as the arguments say.
 
 use std::error::Error as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -55,25 +55,26 @@ pub(super) struct Run<'a> {
     pub(super) goes_on: bool,
 }
 
-/// Runs the container and returns its exit code.
+/// Runs the container and returns its exit code. A private daemon has this state directory.
 pub(super) async fn run(
     daemon: &Daemon,
     config: &Config,
     args: &Args,
-    private: bool,
+    private_state: Option<&Path>,
 ) -> anyhow::Result<ExitCode> {
+    let state = private_state.unwrap_or(&config.paths.state);
     let name = match &args.name {
         Some(name) => free(daemon, name).await?,
         None => format!("run-{}", std::process::id()),
     };
     let Some(image) = image(daemon, args).await? else { return Ok(exit::INTERRUPTED.into()) };
-    let logs = logs::make(config, &name).context("making a directory for the log")?;
+    let logs = logs::make(state, &name).context("making a directory for the log")?;
     let signals = Signals::listen().context("listening to signals")?;
     let mut run = Run {
         client: daemon.client.clone(),
         args,
         logs: logs.path().to_owned(),
-        private,
+        private: private_state.is_some(),
         signals,
         pod: String::new(),
         has_container: false,

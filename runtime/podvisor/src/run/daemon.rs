@@ -94,6 +94,11 @@ async fn wait(mut child: Child, socket: PathBuf, place: Place, log: PathBuf) -> 
 }
 
 impl Daemon {
+    /// The state directory.
+    pub(super) fn state(&self) -> &Path {
+        &self.place.state
+    }
+
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }

@@ -1,6 +1,6 @@
-//! The log directories of pods of `podvisor run`, below `paths.state`. A kubelet makes and removes those of
-//! its own pods. Here the command makes one. It is removed with the pod, by the command itself or by
-//! `podvisor rm`.
+//! The log directories of pods of `podvisor run`, below the state directory of their daemon. A kubelet makes and
+//! removes those of its own pods. Here the command makes one. It is removed with the pod, by the command itself
+//! or by `podvisor rm`. A killed command leaves one to the next command with its private daemon's place.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,30 +9,43 @@ use tempfile::TempDir;
 
 use crate::config::Config;
 
-/// The directory of all log directories, below `paths.state`.
+/// The directory of all log directories, below a daemon's state directory.
 const RUNS: &str = "runs";
 
-fn all(config: &Config) -> PathBuf {
-    config.paths.state.join(RUNS)
+fn all(state: &Path) -> PathBuf {
+    state.join(RUNS)
 }
 
-/// Makes a directory for a pod's logs. It is removed when the result is dropped, unless it is kept.
+/// Makes a directory for the logs of a pod of the daemon with this state directory. It is removed when the result is dropped, unless it is kept.
 ///
 /// # Errors
 /// It cannot be made.
-pub(super) fn make(config: &Config, pod: &str) -> io::Result<TempDir> {
-    let all = all(config);
+pub(super) fn make(state: &Path, pod: &str) -> io::Result<TempDir> {
+    let all = all(state);
     std::fs::create_dir_all(&all)?;
     tempfile::Builder::new().prefix(&format!("{pod}-")).tempdir_in(all)
 }
 
-/// Removes the directory of this log, if it is a directory made here.
+/// Removes all log directories of a daemon without pods.
+///
+/// # Errors
+/// They cannot be removed.
+pub(super) fn clear(state: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(all(state)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the directory of this log of the node's daemon, if it is a directory made here.
 ///
 /// # Errors
 /// It cannot be removed.
 pub(crate) fn remove(config: &Config, log: &Path) -> io::Result<()> {
     match log.parent() {
-        Some(directory) if directory.parent() == Some(&all(config)) => std::fs::remove_dir_all(directory),
+        Some(directory) if directory.parent() == Some(&all(&config.paths.state)) => {
+            std::fs::remove_dir_all(directory)
+        }
         _ => Ok(()),
     }
 }
@@ -46,7 +59,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut config = Config::default();
         config.paths.state = dir.path().to_owned();
-        let made = make(&config, "web").unwrap().keep();
+        let made = make(dir.path(), "web").unwrap().keep();
         let foreign = dir.path().join("pods/web");
         std::fs::create_dir_all(&foreign).unwrap();
         for log in [foreign.join("main.log"), dir.path().join("runs/main.log"), PathBuf::new(), "/".into()] {
@@ -55,5 +68,8 @@ mod tests {
         assert!(foreign.exists() && made.exists());
         remove(&config, &made.join("main.log")).unwrap();
         assert!(!made.exists() && dir.path().join("runs").exists());
+        clear(dir.path()).unwrap();
+        assert!(!dir.path().join("runs").exists() && foreign.exists());
+        clear(dir.path()).unwrap();
     }
 }

@@ -56,7 +56,7 @@ enum Hindrance {
 pub(crate) fn run(config: &Config, config_file: Option<&Path>, args: &Args) -> anyhow::Result<ExitCode> {
     client::block_on(async {
         let hindrance = match nodes_daemon(config).await {
-            Ok(daemon) => return container::run(&daemon, config, args, false).await,
+            Ok(daemon) => return container::run(&daemon, config, args, None).await,
             Err(hindrance) => hindrance,
         };
         if args.detach {
@@ -68,7 +68,7 @@ pub(crate) fn run(config: &Config, config_file: Option<&Path>, args: &Args) -> a
         let private = daemon::start(config, config_file, hindrance.network())
             .await
             .context("starting a private daemon")?;
-        let outcome = container::run(&private.served(), config, args, true).await;
+        let outcome = container::run(&private.served(), config, args, Some(private.state())).await;
         private.stop().await?;
         outcome
     })

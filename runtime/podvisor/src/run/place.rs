@@ -2,7 +2,7 @@
 //! only, and a second daemon would treat its pods as dead.
 //!
 //! ```text
-//!   <paths.state>/private/0/   lock, command.lock, images, records
+//!   <paths.state>/private/0/   lock, command.lock, images, records, logs of the run
 //!                        /1/   for a second concurrent command
 //!                   leases/    addresses, shared by all private daemons
 //!   <paths.run>/private/0/     sockets, configuration, log
@@ -18,6 +18,7 @@ use anyhow::{Context, bail};
 use runtime_pod::DaemonDirs;
 use runtime_spec::TemplateScope;
 
+use super::logs;
 use crate::config::{Config, Metrics, Paths, Streaming, Upstream};
 use crate::state_lock::{self, StateLock, StateLockError};
 
@@ -51,6 +52,9 @@ impl Place {
             if let Some(lock) =
                 lock(&state).with_context(|| format!("making {} (are you root?)", state.display()))?
             {
+                // A killed command may have left a log. Its pod is removed by the daemon.
+                let left = logs::clear(&state);
+                left.with_context(|| format!("removing old logs in {}", state.display()))?;
                 return Ok(Place { state, run, leases: leases(config), _lock: lock });
             }
         }
@@ -179,12 +183,15 @@ mod tests {
         assert_ne!(first.state, second.state);
         assert_ne!(first.run, second.run);
         let state = first.state.clone();
+        let log = logs::make(&state, "killed").unwrap().keep();
         // The command was killed, and its daemon still ends.
         drop(first);
         let ending = StateLock::take(&state).unwrap();
         assert_ne!(Place::take(&config(dir.path())).unwrap().state, state);
         drop(ending);
+        assert!(log.exists());
         assert_eq!(Place::take(&config(dir.path())).unwrap().state, state);
+        assert!(!log.exists());
         let node = config(dir.path());
         let states: Vec<_> = all(&node).into_iter().map(|dirs| dirs.state_dir).collect();
         let third = second.state.with_file_name("2");
