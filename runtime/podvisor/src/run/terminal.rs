@@ -9,6 +9,7 @@
 //! ```
 
 use std::cell::Cell;
+use std::error::Error as _;
 use std::rc::Rc;
 
 use anyhow::{Context, anyhow};
@@ -42,9 +43,8 @@ impl Run<'_> {
                 Ok(Some(url)) => url,
                 // The container has ended already, and all its output is in the log.
                 Ok(None) => return self.follow(container_id, !has_printed).await,
-                Err(status) if broken == 0 && status.code() != Code::Unavailable => {
-                    return Err(refused(status));
-                }
+                // A refusal by the daemon: nobody has seen anything of this container.
+                Err(status) if broken == 0 && status.source().is_none() => return Err(refused(status)),
                 Err(status) => return Err(self.leave(&refused(status))),
             };
             has_output.set(false);
