@@ -177,6 +177,21 @@ async fn exec_and_attach_give_a_terminal_and_take_it_back() {
 }
 
 #[tokio::test]
+async fn a_run_with_a_terminal_outlives_a_killed_daemon() {
+    let Some(mut host) = Host::start().await else { return };
+    let mut terminal = Terminal::start(podvisor(&host, &["run", "--rm", "-it", &host.busybox(), "sh"]));
+    terminal.until("# ").await;
+    host.daemon.kill_and_restart().await.unwrap();
+    terminal.until("attaching again").await;
+    // Typed before the next session, or in it.
+    terminal.press(b"echo st'i'll here; exit 5\r");
+    terminal.until("still here").await;
+    assert_eq!(terminal.ended().await, Some(5));
+    assert!(host.client().pods().await.unwrap().is_empty());
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn logs_and_ports_of_a_running_container_reach_a_person() {
     let Some(host) = Host::start().await else { return };
     let mut client = host.client();
