@@ -298,8 +298,8 @@ pub(super) async fn container_status(
     Ok(client.runtime.clone().container_status(request).await?.into_inner().status)
 }
 
-/// Asks the daemon, and again while it restarts. A private daemon never does. With `signals`, a signal ends the
-/// wait, and the last failure is the answer.
+/// Asks the daemon, and again while it restarts. A private daemon never does. With `signals`, a signal ends
+/// the wait, and the last failure is the answer.
 pub(super) async fn patiently<T>(
     private: bool,
     mut signals: Option<&mut Signals>,

@@ -1,6 +1,6 @@
-//! The log directories of pods of `podvisor run`, below the state directory of their daemon. A kubelet makes and
-//! removes those of its own pods. Here the command makes one. It is removed with the pod, by the command itself
-//! or by `podvisor rm`. A killed command leaves one to the next command with its private daemon's place.
+//! The log directories of pods of `podvisor run`, below the state directory of their daemon. A kubelet makes
+//! and removes those of its own pods. Here the command makes one. It is removed with the pod, by the command
+//! itself or by `podvisor rm`. A killed command leaves one to the next in its private daemon's place.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,8 @@ fn all(state: &Path) -> PathBuf {
     state.join(RUNS)
 }
 
-/// Makes a directory for the logs of a pod of the daemon with this state directory. It is removed when the result is dropped, unless it is kept.
+/// Makes a directory for a pod's logs, below its daemon's state directory. It is removed when the result is
+/// dropped, unless it is kept.
 ///
 /// # Errors
 /// It cannot be made.

@@ -1,5 +1,6 @@
-//! The terminal of a run. Its session may break while the container goes on: the daemon restarts, or this side
-//! reads too slowly. Such an end is not the container's. The session is made again, or the pod is left as it is.
+//! The terminal of a run. Its session may break while the container goes on: the daemon restarts, or this
+//! side reads too slowly. Such an end is not the container's. The session is made again, or the pod is left as
+//! it is.
 //!
 //! ```text
 //!   attach ──► session ──► the container has ended ──► its code
@@ -115,8 +116,8 @@ impl Run<'_> {
         }
     }
 
-    /// Leaves the pod as it is, and returns the error for that. A private daemon ends with this command, and its
-    /// pod with it.
+    /// Leaves the pod as it is, and returns the error for that. A private daemon ends with this command, and
+    /// its pod with it.
     fn leave(&mut self, why: &anyhow::Error) -> anyhow::Error {
         if self.private {
             return anyhow!("{why:#}");
