@@ -1,6 +1,6 @@
 //! The terminal of a run. Its session may break while the container goes on: the daemon restarts, or this
-//! side reads too slowly. Such an end is not the container's. The session is made again, or the pod is left as
-//! it is.
+//! side reads too slowly. Such an end is not the container's. The session is made again, or the pod is left
+//! as it is.
 //!
 //! ```text
 //!   attach ──► session ──► the container has ended ──► its code
