@@ -8,6 +8,16 @@ pub(crate) fn now_ns() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
+/// The time now, but later than `newest`. A kubelet takes the newest of several attempts for the current one,
+/// and the clock may have been set back since the earlier ones.
+pub(crate) fn now_after(newest_ns: Option<i64>) -> i64 {
+    after(now_ns(), newest_ns)
+}
+
+fn after(now_ns: i64, newest_ns: Option<i64>) -> i64 {
+    newest_ns.map_or(now_ns, |newest_ns| now_ns.max(newest_ns.saturating_add(1)))
+}
+
 /// 64 random hex digits.
 pub(crate) fn new_id() -> String {
     #[cfg(test)]
@@ -36,5 +46,16 @@ pub(crate) mod repeatable {
 
     pub(super) fn next_id() -> Option<String> {
         IDS.with_borrow_mut(|ids| ids.as_mut().map(|ids| hex::encode(ids.random::<[u8; 32]>())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_attempt_is_the_newest_after_the_clock_was_set_back_too() {
+        assert_eq!((after(50, None), after(50, Some(40)), after(50, Some(100))), (50, 50, 101));
+        assert_eq!(after(50, Some(i64::MAX)), i64::MAX);
     }
 }

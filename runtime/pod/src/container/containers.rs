@@ -99,6 +99,12 @@ impl Containers {
         true
     }
 
+    /// The newest creation among the containers of this name, in nanoseconds since the epoch.
+    pub(crate) fn newest(&self, name: &str) -> Option<i64> {
+        let of_name = self.0.values().filter(|container| container.record.spec.name == name);
+        of_name.map(|container| container.record.created_at_ns).max()
+    }
+
     /// Ids of all containers.
     pub(crate) fn ids(&self) -> Vec<String> {
         self.0.keys().cloned().collect()

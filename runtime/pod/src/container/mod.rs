@@ -190,9 +190,10 @@ impl Container {
 }
 
 /// The time of a container's end. The guest's time is limited by the host's own knowledge: clocks of guest
-/// and host may differ, and a guest may lie.
+/// and host may differ, and a guest may lie. If the host's clock was set back since the start, its time now
+/// counts: a kubelet waits for an end in the future before it starts the container again.
 fn ended_at(begun_ns: i64, reported_ns: i64, now_ns: i64) -> i64 {
-    reported_ns.min(now_ns).max(begun_ns)
+    if now_ns < begun_ns { now_ns } else { reported_ns.clamp(begun_ns, now_ns) }
 }
 
 #[cfg(test)]
@@ -200,10 +201,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_comes_never_before_its_start_nor_after_now() {
+    fn an_end_comes_never_after_now_and_before_its_start_only_if_that_does() {
         assert_eq!(ended_at(100, 150, 200), 150);
         assert_eq!(ended_at(100, 50, 200), 100, "the guest's clock is behind");
         assert_eq!(ended_at(100, 900, 200), 200, "the guest's clock is ahead");
-        assert_eq!(ended_at(100, 900, 50), 100, "the host's clock was set back");
+        assert_eq!(ended_at(100, 900, 50), 50, "the host's clock was set back");
+        assert_eq!(ended_at(100, 40, 50), 50, "so was the guest's");
     }
 }

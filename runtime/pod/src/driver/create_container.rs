@@ -122,7 +122,7 @@ impl Driver {
             image_id: image.id,
             image_ref: image.reference,
             image: image.config,
-            created_at_ns: clock::now_ns(),
+            created_at_ns: clock::now_after(self.containers.newest(&spec.name)),
             id: id.clone(),
             spec,
             slot,

@@ -106,7 +106,7 @@ impl Pods {
         let (mut outcome, waiting) = match reservation {
             Reservation::Joined(outcome) => (outcome, span!("wait for the same pod's start")),
             Reservation::New(id, sender, outcome) => {
-                let created_at_ns = clock::now_ns();
+                let created_at_ns = clock::now_after(self.node.roster.newest(&spec));
                 let handler = handler.name.clone();
                 let record =
                     PodRecord { id, spec, handler, bounds, scratch_bytes, layer_limits, created_at_ns };

@@ -255,6 +255,16 @@ impl Roster {
         all
     }
 
+    /// The newest creation among the attempts of this pod, in nanoseconds since the epoch.
+    pub(crate) fn newest(&self, spec: &PodSpec) -> Option<i64> {
+        let state = self.read();
+        let is_attempt = |pod: &&PodEntry| {
+            let found = &pod.view.spec;
+            found.uid == spec.uid && found.name == spec.name && found.namespace == spec.namespace
+        };
+        state.pods.values().filter(is_attempt).map(|pod| pod.view.created_at_ns).max()
+    }
+
     /// The pods still being recovered by their drivers, oldest first.
     pub(crate) fn recovering(&self) -> Vec<Arc<PodView>> {
         let state = self.read();

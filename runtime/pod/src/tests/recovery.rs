@@ -7,7 +7,7 @@ use super::{World, container, life, pod};
 use crate::record::{ContainerStage, PodRecord, PodStage, PodStatus};
 use crate::{ContainerState, PodState, clock};
 use proto_vmm::Slot;
-use runtime_spec::{ContainerSpec, Device, LayerLimits, VmBounds, VmSize};
+use runtime_spec::{ContainerSpec, Device, LayerLimits, PodSpec, VmBounds, VmSize};
 
 fn record(name: &str) -> PodRecord {
     let size = VmSize { memory_bytes: 64 << 20, vcpus: 1 };
@@ -130,6 +130,22 @@ fn an_undo_that_fails_again_is_listed_and_can_be_removed() {
         world.script.repair();
         world.pods.remove(&id).await.unwrap();
         world.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_new_attempt_is_the_newest_after_the_clock_was_set_back() {
+    let ahead = clock::now_ns() + 3_600_000_000_000;
+    let (left, ()) = life(None, async |world: &World| {
+        let record = PodRecord { created_at_ns: ahead, ..record("web") };
+        let status = PodStatus { stage: PodStage::Stopping, ..PodStatus::starting() };
+        world.node.records.put_new_pod(&record, &status).await.unwrap();
+    });
+    life(Some(left), async |world: &World| {
+        let next = world.pods.run(PodSpec { attempt: 1, ..pod("web") }).await.unwrap();
+        assert_eq!(world.pods.pod(&next).unwrap().created_at_ns, ahead + 1);
+        let other = world.pods.run(pod("other")).await.unwrap();
+        assert!(world.pods.pod(&other).unwrap().created_at_ns < ahead);
     });
 }
 
