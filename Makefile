@@ -74,12 +74,22 @@ rpm: build full-kernel ## an RPM package of all that, target/podvisor-VERSION-1.
 node-image: build full-kernel ## an OCI image that installs all that on a cluster's nodes, target/podvisor-node_VERSION_ARCHITECTURE.tar
 	@.ci/stage --last node-image dist/oci/build
 
+.PHONY: tarball
+tarball: build full-kernel ## a tar file of all that, target/podvisor-VERSION-ARCHITECTURE.tar.gz, for `podvisor node install --from`
+	@.ci/stage --last tarball dist/tar/build
+
+.PHONY: chart
+chart: ## a Helm chart that installs the node-image on a cluster, target/podvisor-chart-VERSION.tgz
+	@.ci/stage --last chart dist/helm/build
+
 .PHONY: release
-release: ## deb, rpm and node-image with a bill of materials and signed digests: SIGN_KEY=path of a private key (PEM, Ed25519)
+release: ## deb, rpm, tarball, node-image and chart with signed digests and bills of materials: SIGN_KEY=path of a private key (PEM, Ed25519)
 	@[ -f '$(SIGN_KEY)' ] || { echo 'make release: SIGN_KEY is missing: the path of a private key' >&2; exit 2; }
 	@$(MAKE) --no-print-directory deb
 	@$(MAKE) --no-print-directory rpm
+	@$(MAKE) --no-print-directory tarball
 	@$(MAKE) --no-print-directory node-image
+	@$(MAKE) --no-print-directory chart
 
 .PHONY: e2e-build
 e2e-build: deps

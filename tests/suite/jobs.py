@@ -77,7 +77,8 @@ def all_jobs(programs):
         *packages(),
         Job("unit-tests", "on this host: unit tests, and the VMM on bare KVM", unit, beside=True),
         Job("rpm-tests", "the RPM package", ["tests/rpm/run"]),
-        Job("install-tests", "an installation into an empty tree", ["tests/install/run"]),
+        Job("install-tests", "an installation into an empty tree, and the tar file of it", ["tests/install/run"]),
+        Job("chart-tests", "the Helm chart", ["tests/chart/run"]),
         *(
             Job("kernel-tests", f"in a node: the {kernel} guest kernel", ["guest-image/kernel/test", kernel], in_node=True)
             for kernel in kernels
