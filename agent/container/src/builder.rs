@@ -102,7 +102,7 @@ fn first(
     }
 }
 
-/// Makes one more process of a container. It executes its program at once.
+/// Makes one more process of a container. It waits for its start, too.
 fn further(
     exec: Exec,
     outcome: File,
@@ -123,7 +123,8 @@ fn further(
     let inside = inside(Entry::Further { process: Box::new(exec.process), first, joined }, None);
     let pid = made(CloneFlags::empty(), Some(&directory), inside)?;
     match answered(outcome)? {
-        None => Ok(Outcome::Made(pid)),
+        // If it died, perhaps with its container, its exit code says so.
+        None | Some(SET_UP) => Ok(Outcome::Made(pid)),
         Some(_) => Ok(Outcome::Reported),
     }
 }
@@ -138,8 +139,7 @@ fn made(flags: CloneFlags, cgroup: Option<&File>, inside: Inside) -> Result<i32,
     }
 }
 
-/// Waits for the process's answer, one byte. Returns `None` if the process has executed its program or has
-/// died.
+/// Waits for the process's answer, one byte. Returns `None` if the process has died.
 fn answered(mut outcome: File) -> Result<Option<u8>, Failure> {
     let mut byte = [0];
     let failed = |error| Failure::at("cannot read the outcome", &error);

@@ -7,9 +7,9 @@
 //!   │ one byte + [stdin, stdout, stderr] ─────▶│                              │
 //!   │ Launch ─────────────────────────────────▶│                              │
 //!   │                                          │── clone ────────────────────▶│
-//!   │◀────────────── Failed ──────────────────────────────────────────────────│ no mount, user, program …
-//!   │◀────────────── Ready { pid } ────────────│ (Create: held; Exec: runs)   │
-//!   │ START ─────────────────────────────────────────────────────────────────▶│ (Create)
+//!   │◀────────────── Failed ──────────────────────────────────────────────────│ no mount, user, terminal …
+//!   │◀────────────── Ready { pid } ────────────│                         held │
+//!   │ START ─────────────────────────────────────────────────────────────────▶│ (or end of stream: it ends)
 //!   │◀────────────── ExecFailed ──────────────────────────────────────────────│ no program; execve refused
 //!   │◀────────────── end of stream ───────────────────────────────────────────│ execve done, or dead
 //! ```
@@ -17,7 +17,8 @@
 //! The launch and the reports are JSON, one per line. A command line would be too short: it holds at most 128
 //! KiB (`MAX_ARG_STRLEN`, include/uapi/linux/binfmts.h). A filter's program follows the launch as raw bytes.
 //! The socket closes on exec. Its end therefore means that each of the agent's processes there has executed
-//! its program, or is gone.
+//! its program, or is gone. In the other direction its end means that the agent has given the process up: a
+//! process held then never executes its program.
 
 use std::fmt::Display;
 use std::io::{self, BufRead, IoSlice, IoSliceMut, Write};
@@ -85,7 +86,7 @@ struct FilterFollows {
 pub enum LaunchKind {
     /// Build the container of this specification, and hold it before exec.
     Create(Box<Spec>),
-    /// Run one more process in a running container.
+    /// Build one more process in a running container, and hold it before exec.
     Exec(Box<Exec>),
 }
 

@@ -10,7 +10,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use agent_container::cgroup::Cgroup;
 use agent_container::exec::ExecTemplate;
 use agent_container::launch::{
-    ARGUMENT, Failure, FailureKind, Launch, LaunchKind, Report, START, send_stdio,
+    ARGUMENT, Failure, FailureKind, Launch, LaunchKind, Report, START, receive_fds, send_stdio,
 };
 use agent_container::limits::{self, LimitError};
 use agent_container::spec::{self, GuestParts};
@@ -75,15 +75,21 @@ fn make_parent_cgroup() {
 
 type Test = (&'static str, fn(&Bench));
 
-const TESTS: [Test; 16] = [
+const TESTS: [Test; 19] = [
     ("a_container_is_held_until_it_is_started", a_container_is_held_until_it_is_started),
     ("limits_reach_the_cgroup", limits_reach_the_cgroup),
     ("limits_change_together_or_not_at_all", limits_change_together_or_not_at_all),
     ("a_missing_executable_is_created_and_not_started", a_missing_executable_is_created_and_not_started),
     ("a_forbidden_executable_is_created_and_not_started", a_forbidden_executable_is_created_and_not_started),
+    ("an_exec_of_a_missing_executable_is_not_started", an_exec_of_a_missing_executable_is_not_started),
+    ("an_exec_that_is_given_up_never_runs", an_exec_that_is_given_up_never_runs),
     (
-        "an_exec_of_a_missing_executable_is_refused_at_once",
-        an_exec_of_a_missing_executable_is_refused_at_once,
+        "an_exec_that_dies_before_its_start_has_its_own_code",
+        an_exec_that_dies_before_its_start_has_its_own_code,
+    ),
+    (
+        "an_execs_terminal_gets_its_owner_before_its_program",
+        an_execs_terminal_gets_its_owner_before_its_program,
     ),
     ("an_exec_runs_as_the_user_and_under_the_filter", an_exec_runs_as_the_user_and_under_the_filter),
     ("a_forbidden_device_cannot_be_opened", a_forbidden_device_cannot_be_opened),
@@ -118,7 +124,7 @@ impl Bench {
             fs::create_dir_all(rootfs.join(part)).unwrap();
         }
         fs::copy(BUSYBOX, rootfs.join("bin/busybox")).unwrap();
-        for applet in ["sh", "id", "sleep", "cat", "hostname", "mknod", "head", "grep", "ls"] {
+        for applet in ["sh", "id", "sleep", "cat", "hostname", "mknod", "head", "grep", "ls", "stat"] {
             std::os::unix::fs::symlink("busybox", rootfs.join("bin").join(applet)).unwrap();
         }
         fs::write(rootfs.join("bin/plain"), "").unwrap();
@@ -192,17 +198,37 @@ impl Bench {
         Ok(running)
     }
 
+    /// Makes a command, and holds it before exec.
     fn exec(&self, container: &Running, args: &[&str], user: &str) -> Result<Running, Failure> {
+        self.exec_at(container, args, user, None)
+    }
+
+    fn exec_at(
+        &self,
+        container: &Running,
+        args: &[&str],
+        user: &str,
+        console: Option<PathBuf>,
+    ) -> Result<Running, Failure> {
         let json = Bench::json(args);
         let spec = self.spec(&json, &users::resolve(user, "", "", GroupsPolicy::Merge).unwrap());
         let request = json!({ "args": args }).to_string();
-        let exec =
-            ExecTemplate::of(&spec, None).unwrap().exec(request.as_bytes(), container.pid, false).unwrap();
-        self.launch(LaunchKind::Exec(Box::new(exec)), filter(&json))
+        let template = ExecTemplate::of(&spec, None).unwrap();
+        let exec = template.exec(request.as_bytes(), container.pid, console.is_some()).unwrap();
+        self.launch_at(LaunchKind::Exec(Box::new(exec)), filter(&json), console)
     }
 
     fn launch(&self, kind: LaunchKind, filter: Option<Arc<Filter>>) -> Result<Running, Failure> {
-        let launch = Launch { kind, console_socket: None, limits: Vec::new(), filter };
+        self.launch_at(kind, filter, None)
+    }
+
+    fn launch_at(
+        &self,
+        kind: LaunchKind,
+        filter: Option<Arc<Filter>>,
+        console_socket: Option<PathBuf>,
+    ) -> Result<Running, Failure> {
+        let launch = Launch { kind, console_socket, limits: Vec::new(), filter };
         let (ours, theirs) = UnixStream::pair().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         let null = fs::File::open("/dev/null").unwrap();
@@ -227,11 +253,11 @@ impl Bench {
         Ok(Running { pid: outcome?, reports, stdout: fs::File::from(OwnedFd::from(reader)) })
     }
 
-    /// Starts a container with a refused executable, and returns the reason.
-    fn refusal(&self, mut container: Running) -> Failure {
-        container.reports.get_mut().write_all(START).unwrap();
+    /// Starts a process with a refused executable, and returns the reason.
+    fn refusal(&self, mut held: Running) -> Failure {
+        held.reports.get_mut().write_all(START).unwrap();
         let mut line = Vec::new();
-        container.reports.read_until(b'\n', &mut line).unwrap();
+        held.reports.read_until(b'\n', &mut line).unwrap();
         match Report::parse(&line).unwrap() {
             Report::ExecFailed(failure) => failure,
             other => panic!("{other:?}"),
@@ -325,11 +351,56 @@ fn a_forbidden_executable_is_created_and_not_started(bench: &Bench) {
     assert_eq!(bench.refusal(container).kind, FailureKind::ExecutableNotRunnable);
 }
 
-fn an_exec_of_a_missing_executable_is_refused_at_once(bench: &Bench) {
+fn an_exec_of_a_missing_executable_is_not_started(bench: &Bench) {
     let mut container = bench.create(&["sleep", "1000"]).unwrap();
     bench.start(&mut container);
-    let missing = bench.exec(&container, &["nosuch"], "0").err().unwrap();
-    assert_eq!(missing.kind, FailureKind::ExecutableNotFound);
+    let exec = bench.exec(&container, &["nosuch"], "0").unwrap();
+    assert_eq!(bench.refusal(exec).kind, FailureKind::ExecutableNotFound);
+}
+
+fn an_exec_that_is_given_up_never_runs(bench: &Bench) {
+    let mut container = bench.create(&["sleep", "1000"]).unwrap();
+    bench.start(&mut container);
+    let exec = bench.exec(&container, &["sh", "-c", "echo x > /tmp/ran"], "0").unwrap();
+    exec.reports.get_ref().shutdown(std::net::Shutdown::Both).unwrap();
+    assert_eq!(exec.exit_code(), 1);
+    assert!(!bench.rootfs().join("tmp/ran").exists());
+}
+
+fn an_exec_that_dies_before_its_start_has_its_own_code(bench: &Bench) {
+    let mut container = bench.create(&["sleep", "1000"]).unwrap();
+    bench.start(&mut container);
+    let mut exec = bench.exec(&container, &["id"], "0").unwrap();
+    bench.cgroup().kill().unwrap();
+    assert_eq!(exec.exit_code(), 128 + 9);
+    // The end of the stream alone, as after an exec.
+    let mut rest = Vec::new();
+    exec.reports.read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
+}
+
+fn an_execs_terminal_gets_its_owner_before_its_program(bench: &Bench) {
+    let mut json = Bench::json(&["sleep", "1000"]);
+    let options = ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"];
+    let terminals =
+        json!({ "destination": "/dev/pts", "type": "devpts", "source": "devpts", "options": options });
+    json["mounts"].as_array_mut().unwrap().push(terminals);
+    let mut container = bench.create_of(&json, "33:44").unwrap();
+    bench.start(&mut container);
+    let path = bench.directory.path().join("console");
+    let listener = UnixListener::bind(&path).unwrap();
+    let script = "stat -L -c %u /dev/stdin; echo x > /dev/stderr";
+    let mut exec = bench.exec_at(&container, &["sh", "-c", script], "33:44", Some(path)).unwrap();
+    let (connection, _) = listener.accept().unwrap();
+    let master = receive_fds(&connection).unwrap().unwrap().pop().unwrap();
+    let (program, own) = (format!("/proc/{}/exe", exec.pid), fs::read_link("/proc/self/exe").unwrap());
+    assert_eq!(fs::read_link(program).unwrap(), own, "the program runs already");
+    let other_side = rustix::pty::ioctl_tiocgptpeer(&master, rustix::pty::OpenptFlags::NOCTTY).unwrap();
+    std::os::unix::fs::fchown(&other_side, Some(33), None).unwrap();
+    bench.start(&mut exec);
+    let mut lines = BufReader::new(fs::File::from(master)).lines();
+    assert_eq!([lines.next().unwrap().unwrap(), lines.next().unwrap().unwrap()], ["33", "x"]);
+    assert_eq!(exec.exit_code(), 0);
 }
 
 fn an_exec_runs_as_the_user_and_under_the_filter(bench: &Bench) {
@@ -337,6 +408,7 @@ fn an_exec_runs_as_the_user_and_under_the_filter(bench: &Bench) {
     bench.start(&mut container);
     let script = "id -u; id -g; grep -E '^(Seccomp|CapPrm|SigIgn):' /proc/self/status; hostname x";
     let mut exec = bench.exec(&container, &["sh", "-c", script], "33:44").unwrap();
+    bench.start(&mut exec);
     let output = exec.output();
     assert!(output.starts_with("33\n44\n"), "{output}");
     let ignored = output.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap();
@@ -437,7 +509,18 @@ fn variables_are_passed_on_in_their_order(bench: &Bench) {
 
 fn a_filter_need_not_allow_what_the_builder_calls(bench: &Bench) {
     let mut json = Bench::json(&["sleep", "1000"]);
-    let calls = ["accept4", "recvfrom", "sendmsg", "capset", "setresuid", "setgroups", "setsid", "seccomp"];
+    let calls = [
+        "accept4",
+        "read",
+        "recvfrom",
+        "sendto",
+        "sendmsg",
+        "capset",
+        "setresuid",
+        "setgroups",
+        "setsid",
+        "seccomp",
+    ];
     let rule = json!([{ "names": calls, "action": "SCMP_ACT_KILL_PROCESS" }]);
     json["linux"]["seccomp"]["syscalls"] = rule;
     let mut container = bench.create_of(&json, "33").unwrap();
@@ -449,6 +532,7 @@ fn a_filter_need_not_allow_what_the_builder_calls(bench: &Bench) {
         .exec(br#"{"args":["id","-u"]}"#, container.pid, false)
         .unwrap();
     let mut exec = bench.launch(LaunchKind::Exec(Box::new(exec)), filter(&json)).unwrap();
+    bench.start(&mut exec);
     assert_eq!(exec.output(), "33\n");
     bench.cgroup().kill().unwrap();
 }

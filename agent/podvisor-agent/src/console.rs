@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::pty::OpenptFlags;
 use tokio::net::UnixListener;
 
-/// Timeout for the terminal. The builder sends it before its report, so it has already arrived.
+/// Timeout for the terminal. The process sends it before the builder's report, so it has already arrived.
 const ARRIVE: Duration = Duration::from_secs(5);
 
 /// Both sides of a terminal.

@@ -1,5 +1,6 @@
-//! Starts the builder process and reads its reports until the container's process has executed its program.
-//! [`agent_container::launch`] has the protocol; [`crate::reaper`] collects the builder.
+//! Starts the builder process, and reads its reports until the container's process is held before exec. Then
+//! [`Reports`] starts the process. [`agent_container::launch`] has the protocol; [`crate::reaper`] collects
+//! the builder.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,18 +15,18 @@ use agent_container::syscall;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
 use crate::pause::SELF;
 use crate::reaper::{Exit, Reaper};
 
-/// Timeouts for building a process, and for its exec after the release. They are a little less than the
-/// daemon's timeout for the call (`runtime/guest`), so that the daemon gets the reason.
-const BUILD: Duration = Duration::from_secs(110);
-const RELEASE: Duration = BUILD;
+/// Timeout for building a process, for its exec after the release, or for both if one call does both. It is a
+/// little less than the daemon's timeout for the call (`runtime/guest`), so that the daemon gets the reason.
+const WITHIN: Duration = Duration::from_secs(110);
 /// SIGKILL, for a hanging builder.
 const KILL: u32 = 9;
 
-/// A process built by the builder.
+/// A process built by the builder, and held before exec. If its reports are dropped, it ends.
 #[derive(Debug)]
 pub(crate) struct Launched {
     pub(crate) pid: i32,
@@ -33,11 +34,17 @@ pub(crate) struct Launched {
     pub(crate) reports: Reports,
 }
 
+/// The deadline of a call that begins now.
+pub(crate) fn deadline() -> Instant {
+    Instant::now() + WITHIN
+}
+
 /// Builds the process of `launch`, with these standard streams.
 pub(crate) async fn launch(
     reaper: &Reaper,
     launch: &Launch,
     stdio: [OwnedFd; 3],
+    deadline: Instant,
 ) -> Result<Launched, Failure> {
     let guard = reaper.launch();
     let (socket, builder) = start(&stdio).map_err(|error| other("cannot start the builder", &error))?;
@@ -50,11 +57,11 @@ pub(crate) async fn launch(
         let _ = reports.lines.write_all(&message).await;
         reports.ready().await
     };
-    let pid = match tokio::time::timeout(BUILD, ready).await {
+    let pid = match timeout_at(deadline, ready).await {
         Ok(ready) => ready?,
         Err(_) => {
             kill(builder);
-            let message = format!("the process was not built within {} seconds", BUILD.as_secs());
+            let message = format!("the process was not built within {} seconds", WITHIN.as_secs());
             return Err(Failure::new(FailureKind::Other, &message));
         }
     };
@@ -92,7 +99,7 @@ pub(crate) struct Reports {
 impl Reports {
     /// Makes the held process execute its program, and reads until the end of the stream: then exec has
     /// happened. If the process died before exec, this is no failure here: its exit code says so.
-    pub(crate) async fn start(mut self) -> Result<(), Failure> {
+    pub(crate) async fn start(mut self, deadline: Instant) -> Result<(), Failure> {
         // The write fails if the process is gone; the read reports that.
         let _ = self.lines.write_all(START).await;
         let outcome = async {
@@ -104,10 +111,8 @@ impl Reports {
                 }
             }
         };
-        let late = format!("the process did not exec within {} seconds", RELEASE.as_secs());
-        tokio::time::timeout(RELEASE, outcome)
-            .await
-            .unwrap_or_else(|_| Err(Failure::new(FailureKind::Other, &late)))
+        let late = format!("the process did not exec within {} seconds", WITHIN.as_secs());
+        timeout_at(deadline, outcome).await.unwrap_or_else(|_| Err(Failure::new(FailureKind::Other, &late)))
     }
 
     async fn ready(&mut self) -> Result<i32, Failure> {
@@ -138,4 +143,45 @@ impl Reports {
 
 fn other(what: &str, error: &dyn std::error::Error) -> Failure {
     Failure::new(FailureKind::Other, &format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held() -> (Reports, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        (Reports { lines: BufReader::new(ours) }, theirs)
+    }
+
+    #[tokio::test]
+    async fn a_held_process_is_started_and_its_end_of_the_socket_is_its_exec() {
+        let (reports, mut process) = held();
+        let started = tokio::spawn(reports.start(deadline()));
+        let mut byte = [0];
+        process.read_exact(&mut byte).await.unwrap();
+        assert_eq!(byte, START);
+        drop(process);
+        started.await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_refused_program_is_the_failure_of_the_start() {
+        let (reports, mut process) = held();
+        let refused = Failure::new(FailureKind::ExecutableNotFound, "none");
+        let mut line = serde_json::to_vec(&Report::ExecFailed(refused.clone())).unwrap();
+        line.push(b'\n');
+        process.write_all(&line).await.unwrap();
+        assert_eq!(reports.start(deadline()).await.unwrap_err(), refused);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_given_up_reads_the_end_of_its_socket() {
+        let (reports, mut process) = held();
+        let late = reports.start(deadline()).await.unwrap_err();
+        assert!(late.message.contains("did not exec within 110 seconds"), "{late}");
+        let mut read = Vec::new();
+        process.read_to_end(&mut read).await.unwrap();
+        assert_eq!(read, START);
+    }
 }

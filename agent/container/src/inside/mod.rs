@@ -1,5 +1,6 @@
 //! Steps of a container's new process before it executes its program. The process has one thread and was made
-//! by [`crate::builder`]. It reports its failures to the agent itself.
+//! by [`crate::builder`]. It reports its failures to the agent itself. Nothing of it runs without the agent's
+//! byte: a process that the agent has given up reads the end of the socket instead, and ends.
 //!
 //! ```text
 //!  first process                                     one more process
@@ -8,10 +9,11 @@
 //!    standard streams                                  standard streams
 //!    read-only root, working directory                 working directory
 //!    user, capabilities                                user, capabilities
-//!    "set up"; waits for the agent's byte              │
-//!    program found ─────────────────┬──────────────────┘
+//!            └──────────────────────┬──────────────────────────┘
 //!                                   ▼
-//!                          filter loaded, execve
+//!                    "set up"; waits for the agent's byte
+//!                    program found
+//!                    filter loaded, execve
 //! ```
 
 mod environment;
@@ -45,7 +47,7 @@ use crate::launch::{Failure, Report};
 use crate::syscall;
 use program::Program;
 
-/// Byte on the outcome pipe: the first process is set up.
+/// Byte on the outcome pipe: the process is set up, and waits for its start.
 pub(crate) const SET_UP: u8 = b's';
 /// Byte on the outcome pipe: the process has reported a failure.
 pub(crate) const FAILED: u8 = b'f';
@@ -66,9 +68,9 @@ pub(crate) enum Entry {
 #[derive(Debug)]
 pub(crate) struct Inside {
     pub(crate) entry: Entry,
-    /// The agent's socket: for reports, and for the start byte of a first process.
+    /// The agent's socket: for reports, and for the start byte.
     pub(crate) agent: UnixStream,
-    /// Outcome pipe to the builder. If it ends without a byte, the program is executed.
+    /// Outcome pipe to the builder. If it ends without a byte, the process has died.
     pub(crate) outcome: File,
     /// The cgroup's file of processes, if the process was not created in the cgroup.
     pub(crate) cgroup: Option<File>,
@@ -107,14 +109,10 @@ impl Inside {
         let arguments = process.args().clone().unwrap_or_default();
         let lend_admin = self.filter.is_some() && process.no_new_privileges() != Some(true);
         become_user(&process, lend_admin).map_err(early)?;
-        let is_first = matches!(self.entry, Entry::First { .. });
-        if is_first {
-            self.wait_for_start()
-                .map_err(|error| early(Failure::at("the start was not waited for", &error)))?;
-        }
-        // If the program is missing, a container fails to start, but an exec fails as a whole.
-        let late = if is_first { Report::ExecFailed } else { Report::Failed };
-        let program = Program::find(&arguments, &environment).map_err(late)?;
+        // The last step before the program's files are touched. The filter is not loaded yet, so it need not
+        // allow the calls of this step.
+        self.wait_for_start().map_err(|error| early(Failure::at("the start was not waited for", &error)))?;
+        let program = Program::find(&arguments, &environment).map_err(Report::ExecFailed)?;
         program.execute(self.filter.as_deref()).map_err(Report::ExecFailed)
     }
 

@@ -111,7 +111,7 @@ async fn build(
         console_socket: pending.console(),
         filter,
     };
-    let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
+    let launched = launcher::launch(&pod.reaper, &launch, descriptors, launcher::deadline()).await?;
     // The container's nodes exist now, so the rules may be put on the held container.
     let rules = resources.as_ref().and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
     devices::restrict(container.cgroup(), rules)?;

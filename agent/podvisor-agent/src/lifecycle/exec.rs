@@ -96,9 +96,20 @@ async fn launch(
         console_socket: pending.console(),
         filter: template.filter(),
     };
-    let launched = launcher::launch(&pod.reaper, &launch, descriptors).await?;
+    let deadline = launcher::deadline();
+    let launched = launcher::launch(&pod.reaper, &launch, descriptors, deadline).await?;
+    // The terminal belongs to the user before the program can open it.
     let streams = pending.streams().await.map_err(container.io("receive the terminal"))?;
-    Ok(Process::follow(launched.pid, launched.exit, streams, container.cgroup().clone(), Role::Exec))
+    let process =
+        Process::follow(launched.pid, launched.exit, streams, container.cgroup().clone(), Role::Exec);
+    if let Err(failure) = launched.reports.start(deadline).await {
+        // Its program may hang on a host's file. It must not run after the caller has the failure.
+        if let Err(error) = process.signal(nix::libc::SIGKILL.unsigned_abs()) {
+            tracing::warn!(%error, pid = process.pid(), "cannot end a command that did not start");
+        }
+        return Err(failure.into());
+    }
+    Ok(process)
 }
 
 #[cfg(test)]

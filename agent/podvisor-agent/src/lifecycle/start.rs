@@ -1,6 +1,7 @@
 //! StartContainer: releases a held container, and waits until its program is executed or refused.
 
 use crate::containers::{ContainerError, Phase};
+use crate::launcher;
 use crate::pod::Pod;
 
 /// Starts the container. A container is refused unless it is held.
@@ -21,5 +22,5 @@ pub(crate) async fn start(pod: &Pod, id: &str) -> Result<(), ContainerError> {
             }
         }
     };
-    Ok(reports.start().await?)
+    Ok(reports.start(launcher::deadline()).await?)
 }

@@ -100,6 +100,25 @@ async fn commands_have_their_streams_and_their_code_comes_last() {
     host.stop().await.unwrap();
 }
 
+#[tokio::test]
+async fn a_commands_terminal_belongs_to_its_user_from_the_first_step_of_its_program() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("owner", host.dir())).await.unwrap();
+    let sleeper = spec::container("main", &image, &["sleep", "100000"]);
+    let id = client.run(&pod, spec::with_user(sleeper, 1000, 1000)).await.unwrap();
+    let line = ["sh", "-c", "echo x > /dev/stderr && stat -L -c %u /dev/stdin"];
+    for _ in 0..10 {
+        let url = exec_url(&mut client, &id, &line, true, true).await;
+        let mut session = Session::open(&url, &["stdin", "stdout", "resize"]).await;
+        assert_eq!(session.end().await["status"], "Success");
+        assert_eq!(session.text("stdout"), "x\r\n1000\r\n");
+    }
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
 /// Types `hello` and ends the input.
 async fn websocket_cat(url: &str) -> Vec<Vec<u8>> {
     let (host, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();

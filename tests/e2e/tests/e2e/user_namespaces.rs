@@ -11,6 +11,8 @@ use tests_e2e::{Host, spec};
 use tests_registry::Layer;
 use tonic::Code;
 
+use crate::session::{Session, exec_url};
+
 /// Debian's package busybox-static, as the images of these tests have it.
 const BUSYBOX: &str = "/bin/busybox";
 /// Root without a password, so any user can become root through a set-user-ID program.
@@ -134,6 +136,11 @@ async fn root_is_the_namespaces(client: &mut Client, root: &str) {
     assert_eq!(client.sh(root, written).await.unwrap(), "33\n0\n");
     let other = "su app -c 'id -u; id -g; touch /etc/passwd 2>/dev/null || echo refused'";
     assert_eq!(client.sh(root, other).await.unwrap(), "33\n33\nrefused\n");
+    let terminal = ["sh", "-c", "echo x > /dev/stderr && stat -L -c %u /dev/stdin"];
+    let url = exec_url(client, root, &terminal, true, true).await;
+    let mut session = Session::open(&url, &["stdin", "stdout", "resize"]).await;
+    assert_eq!(session.end().await["status"], "Success");
+    assert_eq!(session.text("stdout"), "x\r\n0\r\n");
 }
 
 async fn volume_is_written_as_the_nodes_users(client: &mut Client, root: &str, volume: &Volume) {
