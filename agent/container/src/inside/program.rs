@@ -77,7 +77,8 @@ fn refused(path: &Path, errno: nix::errno::Errno) -> Failure {
 }
 
 /// Finds the file named by `args[0]` with the rules of execvp(3): a name with a slash is a path, any other is
-/// searched in PATH.
+/// searched in PATH. Unlike there, a directory of PATH that the user may not enter is one without the file.
+/// Images have directories of root's there.
 fn find(args: &[String], env: &[String]) -> Result<PathBuf, Failure> {
     let name = args.first().map_or("", String::as_str);
     if name.is_empty() {
@@ -103,6 +104,7 @@ fn find(args: &[String], env: &[String]) -> Result<PathBuf, Failure> {
         match executable(&candidate) {
             Ok(()) => return Ok(candidate),
             Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(Errno::ACCESS) if is_out_of_reach(&candidate) => {}
             Err(errno) => worse = Some(errno),
         }
     }
@@ -127,6 +129,12 @@ fn not_executable(name: &str, errno: Errno) -> Failure {
         ),
         errno => Failure::new(FailureKind::Other, &format!("executable file `{name}`: {errno}")),
     }
+}
+
+/// Returns true if the calling process may not even know whether there is such a file. A link there to a place
+/// out of reach is known.
+fn is_out_of_reach(path: &Path) -> bool {
+    matches!(rustix::fs::lstat(path), Err(Errno::ACCESS))
 }
 
 /// Returns an error unless the calling process may execute this file.
@@ -178,6 +186,35 @@ mod tests {
         let plain = find(&text(&["plain"]), &env).unwrap_err();
         assert_eq!(plain.kind, FailureKind::ExecutableNotRunnable);
         assert!(plain.message.contains("permission denied"));
+    }
+
+    /// Does the work without the capabilities that pass over modes. They are a thread's own.
+    fn as_plain_user<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+        let without = || {
+            let none = rustix::thread::CapabilitySet::empty();
+            let sets = rustix::thread::CapabilitySets { effective: none, permitted: none, inheritable: none };
+            rustix::thread::set_capabilities(None, sets).unwrap();
+            work()
+        };
+        std::thread::scope(|scope| scope.spawn(without).join().unwrap())
+    }
+
+    #[test]
+    fn a_directory_of_the_path_that_may_not_be_entered_has_no_executable() {
+        let (closed, open) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        file(closed.path(), "tool", 0o755);
+        file(open.path(), "plain", 0o644);
+        std::os::unix::fs::symlink(closed.path().join("tool"), open.path().join("link")).unwrap();
+        let env = text(&[&format!("PATH={}:{}", open.path().display(), closed.path().display())]);
+        let mode = |mode| std::fs::set_permissions(closed.path(), std::fs::Permissions::from_mode(mode));
+        mode(0).unwrap();
+        let inside = closed.path().join("tool").display().to_string();
+        let [tool, none, plain, link, inside] = ["tool", "none", "plain", "link", &inside]
+            .map(|name| as_plain_user(|| find(&text(&[name]), &env).unwrap_err().kind));
+        mode(0o700).unwrap();
+        assert_eq!((tool, none), (FailureKind::ExecutableNotFound, FailureKind::ExecutableNotFound));
+        // These are there, or are asked for by their path.
+        assert_eq!([plain, link, inside], [FailureKind::ExecutableNotRunnable; 3]);
     }
 
     #[test]
