@@ -10,6 +10,9 @@ use crate::{ContainerSecurity, ContainerSpec, ImageConfig, PodSpec, SpecError};
 /// Default directories for looking up programs, if neither the image nor the caller names any.
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+/// Kind of a terminal for which nobody asked for one, as in other runtimes.
+pub(super) const XTERM: &str = "TERM=xterm";
+
 /// Most open files a process may raise its limit to: high enough for servers, and within the kernel's default
 /// `fs.nr_open`.
 const OPEN_FILES_MAX: u64 = 1 << 20;
@@ -106,20 +109,13 @@ fn env(pod: &PodSpec, container: &ContainerSpec, image: &ImageConfig) -> Vec<Str
             None => env.push(entry),
         }
     }
-    if container.tty {
-        add_if_missing(&mut env, "TERM=xterm");
+    if container.tty && !env.iter().any(|entry| has_key(entry, "TERM")) {
+        env.push(XTERM.to_owned());
     }
     env
 }
 
-pub(super) fn add_if_missing(env: &mut Vec<String>, entry: &str) {
-    let key = entry.split('=').next().unwrap_or_default();
-    if !env.iter().any(|known| has_key(known, key)) {
-        env.push(entry.to_owned());
-    }
-}
-
-fn has_key(entry: &str, key: &str) -> bool {
+pub(super) fn has_key(entry: &str, key: &str) -> bool {
     entry.strip_prefix(key).is_some_and(|rest| rest.starts_with('='))
 }
 

@@ -491,6 +491,22 @@ fn an_exec_has_the_containers_environment_and_its_own_arguments() {
 }
 
 #[test]
+fn an_exec_with_a_terminal_has_a_kind_of_terminal_that_can_do_more_than_print() {
+    let kind = |container_has: &str, tty| {
+        let env =
+            vec![("A".into(), "1".into()), ("TERM".into(), container_has.into()), ("B".into(), "2".into())];
+        let process = plan(&ContainerSpec { env, ..container() }, &image()).oci.process().clone().unwrap();
+        let plan = ExecPlan::resolve(&process, ExecSpec { command: words("sh"), tty, stdin: true });
+        let env = plan.process.env().clone().unwrap();
+        env.into_iter().filter(|entry| entry.starts_with("TERM=")).collect::<Vec<_>>()
+    };
+    assert_eq!(kind("dumb", true), ["TERM=xterm"]);
+    assert_eq!(kind("dumb", false), ["TERM=dumb"]);
+    // These are kinds of their own, and the container asks for them.
+    assert_eq!((kind("linux", true), kind("", true)), (words("TERM=linux"), words("TERM=")));
+}
+
+#[test]
 fn nothing_comes_in_from_a_librarys_defaults() {
     let spec = secured(ContainerSecurity::default());
     assert_eq!(spec.hostname(), &None);
