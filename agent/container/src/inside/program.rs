@@ -131,8 +131,8 @@ fn not_executable(name: &str, errno: Errno) -> Failure {
     }
 }
 
-/// Returns true if the calling process may not even know whether there is such a file. A link there to a place
-/// out of reach is known.
+/// Returns true if the calling process may not even know whether there is such a file. A link there to a
+/// place out of reach is known.
 fn is_out_of_reach(path: &Path) -> bool {
     matches!(rustix::fs::lstat(path), Err(Errno::ACCESS))
 }

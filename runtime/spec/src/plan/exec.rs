@@ -40,8 +40,8 @@ impl ExecPlan {
     }
 }
 
-/// Names a kind of terminal if the container has none of its own. `dumb` is the container's word for its plain
-/// log. The command's terminal is a person's, and with that word no editor or pager works there.
+/// Names a kind of terminal if the container has none of its own. `dumb` is the container's word for its
+/// plain log. The command's terminal is a person's, and with that word no editor or pager works there.
 fn name_terminal(env: &mut Vec<String>) {
     match env.iter_mut().rfind(|entry| has_key(entry, "TERM")) {
         Some(entry) if entry == "TERM=dumb" => XTERM.clone_into(entry),
