@@ -133,9 +133,18 @@ fn further(
 fn made(flags: CloneFlags, cgroup: Option<&File>, inside: Inside) -> Result<i32, Failure> {
     let flags = u64::from(flags.bits().cast_unsigned());
     let cloned = syscall::clone_sibling(flags, cgroup.map(AsFd::as_fd));
-    match cloned.map_err(|error| Failure::at("cannot make the process", &error))? {
+    match cloned.map_err(|error| Failure::at(unmade(&error), &error))? {
         Some(pid) => Ok(pid),
         None => inside::run(inside),
+    }
+}
+
+/// The step for this error of clone3(2). The kernel has the same error for no memory and for a joined PID
+/// namespace without its first process.
+fn unmade(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOMEM) => "cannot make the process: its PID namespace has ended, or there is no memory",
+        _ => "cannot make the process",
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -75,7 +75,7 @@ fn make_parent_cgroup() {
 
 type Test = (&'static str, fn(&Bench));
 
-const TESTS: [Test; 19] = [
+const TESTS: [Test; 20] = [
     ("a_container_is_held_until_it_is_started", a_container_is_held_until_it_is_started),
     ("limits_reach_the_cgroup", limits_reach_the_cgroup),
     ("limits_change_together_or_not_at_all", limits_change_together_or_not_at_all),
@@ -83,6 +83,7 @@ const TESTS: [Test; 19] = [
     ("a_forbidden_executable_is_created_and_not_started", a_forbidden_executable_is_created_and_not_started),
     ("an_exec_of_a_missing_executable_is_not_started", an_exec_of_a_missing_executable_is_not_started),
     ("an_exec_that_is_given_up_never_runs", an_exec_that_is_given_up_never_runs),
+    ("a_pid_namespace_that_has_ended_is_named", a_pid_namespace_that_has_ended_is_named),
     (
         "an_exec_that_dies_before_its_start_has_its_own_code",
         an_exec_that_dies_before_its_start_has_its_own_code,
@@ -365,6 +366,18 @@ fn an_exec_that_is_given_up_never_runs(bench: &Bench) {
     exec.reports.get_ref().shutdown(std::net::Shutdown::Both).unwrap();
     assert_eq!(exec.exit_code(), 1);
     assert!(!bench.rootfs().join("tmp/ran").exists());
+}
+
+fn a_pid_namespace_that_has_ended_is_named(bench: &Bench) {
+    let container = bench.create(&["id"]).unwrap();
+    let namespace = fs::File::open(format!("/proc/{}/ns/pid", container.pid)).unwrap();
+    bench.cgroup().kill().unwrap();
+    assert_eq!(container.exit_code(), 128 + 9);
+    let mut json = Bench::json(&["id"]);
+    let path = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_raw_fd());
+    json["linux"]["namespaces"][0] = json!({ "type": "pid", "path": path });
+    let failure = bench.create_of(&json, "0").err().unwrap();
+    assert!(failure.message.contains("its PID namespace has ended, or there is no memory"), "{failure}");
 }
 
 fn an_exec_that_dies_before_its_start_has_its_own_code(bench: &Bench) {

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use agent_container::cgroup::CGROUP_ROOT;
 use agent_container::launch::Failure;
@@ -18,6 +19,7 @@ use crate::balloon;
 use crate::kernel_limits::{self, KernelLimits};
 use crate::network::{self, NetworkError};
 use crate::pause::{self, PauseError};
+use crate::pause_end;
 use crate::pod::Pod;
 use crate::pod_files;
 use crate::prepare::{self, PrepareError};
@@ -68,7 +70,7 @@ impl ConfigureError {
 
 /// Configures the pod. The random seed comes first, so that nothing draws random numbers before it.
 pub(crate) async fn run(
-    pod: &Pod,
+    pod: &Arc<Pod>,
     request: &ConfigurePodRequest,
 ) -> Result<ConfigurePodResponse, ConfigureError> {
     seed(&request.random_seed)?;
@@ -96,7 +98,8 @@ pub(crate) async fn run(
     network::configure(request, &devices).await?;
     let response = apply_settings(request, root.0, &first_network)?;
     if request.shared_pid_namespace && request.user_namespace.is_none() {
-        pause::keep_namespace()?;
+        let launch = pod.reaper.launch();
+        pause_end::end_guest_with(pause::keep_namespace()?, &launch, pod);
     }
     if request.balloon_slot != 0 {
         balloon::bind_later(request.balloon_slot);
@@ -107,12 +110,17 @@ pub(crate) async fn run(
 /// Makes the pod's user namespace, if the request asks for one, and enters its network. Returns the guest's
 /// user and group of the pod's root.
 async fn enter_user_namespace(
-    pod: &Pod,
+    pod: &Arc<Pod>,
     request: &ConfigurePodRequest,
     devices: &[String],
 ) -> Result<(u32, u32), ConfigureError> {
     let Some(asked) = request.user_namespace.as_ref() else { return Ok((0, 0)) };
+    let launch = pod.reaper.launch();
     let made = UserNamespace::make(asked, request.shared_pid_namespace)?;
+    if request.shared_pid_namespace {
+        pause_end::end_guest_with(made.pause, &launch, pod);
+    }
+    drop(launch);
     network::move_to(made.network(), devices).await?;
     made.enter()?;
     network::loopback_up().await?;

@@ -37,6 +37,7 @@ mod memory_volumes;
 mod network;
 mod page_cache;
 mod pause;
+mod pause_end;
 mod pod;
 mod pod_files;
 mod prepare;

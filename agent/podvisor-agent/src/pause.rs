@@ -1,5 +1,6 @@
 //! The pod-wide PID namespace. A process holds it: it is PID 1 there, collects ended processes, and does
-//! nothing else. It is the agent re-executed twice: once to make the namespace, once inside it.
+//! nothing else. It is the agent re-executed twice: once to make the namespace, once inside it. The guest
+//! ends with that process ([`crate::pause_end`]).
 
 use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
@@ -34,8 +35,9 @@ pub(crate) enum PauseError {
     Keep(#[source] std::io::Error),
 }
 
-/// Makes the namespace and binds it at [`POD_PID_NAMESPACE`]. Takes a millisecond or two.
-pub(crate) fn keep_namespace() -> Result<(), PauseError> {
+/// Makes the namespace and binds it at [`POD_PID_NAMESPACE`]. Returns its first process. Takes a millisecond
+/// or two.
+pub(crate) fn keep_namespace() -> Result<i32, PauseError> {
     let mut helper = Command::new(SELF)
         .arg(NAMESPACE_ARGUMENT)
         .stdin(Stdio::null())
@@ -46,7 +48,7 @@ pub(crate) fn keep_namespace() -> Result<(), PauseError> {
     if let Some(mut output) = helper.stdout.take() {
         output.read_to_string(&mut pid).map_err(PauseError::Start)?;
     }
-    let pid: u32 = pid.trim().parse().map_err(|_| PauseError::NotStarted)?;
+    let pid: i32 = pid.trim().parse().map_err(|_| PauseError::NotStarted)?;
     std::fs::write(POD_PID_NAMESPACE, "").map_err(PauseError::Keep)?;
     let namespace = format!("/proc/{pid}/ns/pid");
     nix::mount::mount(
@@ -56,7 +58,8 @@ pub(crate) fn keep_namespace() -> Result<(), PauseError> {
         MsFlags::MS_BIND,
         None::<&str>,
     )
-    .map_err(|errno| PauseError::Keep(errno.into()))
+    .map_err(|errno| PauseError::Keep(errno.into()))?;
+    Ok(pid)
 }
 
 /// Runs the process for making the namespace. Its child starts inside, and becomes the agent's when this

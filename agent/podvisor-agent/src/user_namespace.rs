@@ -81,6 +81,8 @@ impl IdRange {
 pub(crate) struct UserNamespace {
     pub(crate) uids: IdRange,
     pub(crate) gids: IdRange,
+    /// The first process of the PID namespace, in the guest's own PID namespace.
+    pub(crate) pause: i32,
     user: File,
     network: File,
     ipc: File,
@@ -112,14 +114,14 @@ impl UserNamespace {
             std::fs::write(format!("/proc/{}/{file}", helper.id()), map).map_err(UserNamespaceError::Map)?;
         }
         writeln!(input).map_err(UserNamespaceError::Start)?;
-        let pid: u32 = line()?.parse().map_err(|_| UserNamespaceError::NotStarted)?;
+        let pid: i32 = line()?.parse().map_err(|_| UserNamespaceError::NotStarted)?;
         keep(pid, "user", PATH)?;
         if shared_pids {
             keep(pid, "pid", POD_PID_NAMESPACE)?;
         }
         let open = |kind| File::open(format!("/proc/{pid}/ns/{kind}")).map_err(UserNamespaceError::Start);
         let (network, ipc, host_name) = (open("net")?, open("ipc")?, open("uts")?);
-        Ok(UserNamespace { uids, gids, user: open("user")?, network, ipc, host_name })
+        Ok(UserNamespace { uids, gids, pause: pid, user: open("user")?, network, ipc, host_name })
     }
 
     /// Path for containers to join the namespace.
@@ -155,7 +157,7 @@ impl UserNamespace {
     }
 }
 
-fn keep(pid: u32, kind: &str, path: &'static str) -> Result<(), UserNamespaceError> {
+fn keep(pid: i32, kind: &str, path: &'static str) -> Result<(), UserNamespaceError> {
     let failed = |source| UserNamespaceError::Keep { path, source };
     std::fs::write(path, "").map_err(failed)?;
     let namespace = format!("/proc/{pid}/ns/{kind}");

@@ -1,7 +1,8 @@
 //! The environment of a container's process, and of commands joining it.
 
 use proto_cri::v1;
-use tests_e2e::wait::until_seen;
+use tests_e2e::kubelet_volumes::{KubeletVolumes, mounted};
+use tests_e2e::wait::{until, until_seen};
 use tests_e2e::{Host, spec};
 
 /// Prints a process's view of itself, and the size of `/dev/shm` in KiB.
@@ -48,6 +49,45 @@ async fn a_process_and_its_commands_have_the_details_asked_for() {
     let options = "until [ -u /bin/asroot ]; do sleep 0.1; done; grep ' / ' /proc/self/mounts | tail -n 1";
     let options = client.sh(&id, options).await.unwrap();
     assert!(!options.contains("nosuid"), "{options}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_reboot_in_shared_processes_ends_the_pod_with_all_its_data() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let shared = v1::NamespaceOption { pid: v1::NamespaceMode::Pod.into(), ..Default::default() };
+    let mut config = spec::privileged_pod("reboots", host.dir());
+    config.linux.as_mut().unwrap().security_context.as_mut().unwrap().namespace_options =
+        Some(shared.clone());
+    let mut volumes = KubeletVolumes::of(&config).unwrap();
+    let directory = volumes.disk("data", 0o777, 0).unwrap();
+    let main = || {
+        let sleeper = spec::container("main", &image, &["sleep", "100000"]);
+        let mut main = spec::privileged(sleeper);
+        main.mounts = vec![mounted(&directory, "/data")];
+        let linux = main.linux.as_mut().unwrap();
+        linux.security_context.as_mut().unwrap().namespace_options = Some(shared.clone());
+        main
+    };
+    let pod = client.run_pod(&config).await.unwrap();
+    let id = client.run(&pod, main()).await.unwrap();
+    // Without a sync of its own. The command ends with its namespace, however that is reported.
+    let _ = client.sh(&id, "echo kept > /data/file; exec busybox reboot -n -f").await;
+    until("the pod to be not ready", async || {
+        client.pod_status(&pod).await.unwrap().state() == v1::PodSandboxState::SandboxNotready
+    })
+    .await;
+    assert_eq!(client.wait(&id).await.unwrap().exit_code, 137);
+    client.stop_pod(&pod).await.unwrap();
+
+    let mut next = config.clone();
+    next.metadata.get_or_insert_default().attempt += 1;
+    let pod = client.run_pod(&next).await.unwrap();
+    let id = client.run(&pod, main()).await.unwrap();
+    assert_eq!(client.sh(&id, "cat /data/file").await.unwrap(), "kept\n");
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
 }
