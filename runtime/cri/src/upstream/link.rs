@@ -169,8 +169,8 @@ impl Link {
         asked.unwrap_or_else(|_| Err(Status::unavailable("the upstream runtime opens no stream")))
     }
 
-    /// Opens a stream whose first answer may come at any time. gRPC's server for Go sends the headers with it,
-    /// and the stream counts as open by them.
+    /// Opens a stream whose first answer may come at any time. gRPC's server for Go sends the headers with
+    /// it, and the stream counts as open by them.
     pub(super) async fn open(
         &self,
         path: &str,
