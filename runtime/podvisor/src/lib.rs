@@ -28,6 +28,7 @@ mod explain;
 mod image;
 mod inspect;
 mod installation;
+mod kill;
 mod kubelet;
 mod kvm;
 mod listing;
@@ -86,6 +87,8 @@ enum Command {
     Ps(ps::Args),
     /// Stop pods or containers, and keep their records and logs.
     Stop(stop::Args),
+    /// Kill containers at once.
+    Kill(kill::Args),
     /// Wait for the ends of containers, and print their exit codes.
     Wait(wait::Args),
     /// Stop and remove pods.
@@ -182,6 +185,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Run(args) => run::run(&config()?, file, &args),
         Command::Ps(args) => client::block_on(ps::ps(&config()?, args)),
         Command::Stop(args) => client::block_on(stop::stop(&config()?, args)),
+        Command::Kill(args) => client::block_on(kill::kill(&config()?, args)),
         Command::Wait(args) => client::block_on(wait::wait(&config()?, args)),
         Command::Rm(args) => client::block_on(rm::remove(&config()?, args)),
         Command::Inspect(args) => client::block_on(inspect::inspect(&config()?, args)),

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use prost::Message;
 use proto_cri::v1;
 use proto_cri::v1::ContainerEventType::{ContainerCreatedEvent, ContainerStoppedEvent};
 use proto_cri::v1::ContainerState::{ContainerExited, ContainerRunning, ContainerUnknown};
@@ -388,4 +389,20 @@ fn events_of_other_pods_are_passed_over_where_one_is_asked_for() {
     assert!(lines.next().unwrap().contains("/proxy  d1"));
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn a_pod_is_killed_by_its_running_containers_and_by_no_other_signal() {
+    let daemon = node();
+    daemon.answers("StopContainer", &v1::StopContainerResponse {});
+    let (output, stdout, _) = run(&daemon, &["kill", "web"]);
+    assert!(output.status.success() && stdout.contains("killed"), "{stdout}");
+    let request = v1::StopContainerRequest::decode(&*daemon.last("StopContainer")).unwrap();
+    assert_eq!((daemon.asked("StopContainer"), request.container_id, request.timeout), (1, id("c1"), 0));
+    assert_eq!(daemon.asked("StopPodSandbox"), 0, "the pod stays");
+    let (output, _, stderr) = run(&daemon, &["kill", "-s", "HUP", "web"]);
+    assert!(!output.status.success() && stderr.contains("CRI has no call that sends HUP"), "{stderr}");
+    let (_, _, stderr) = run(&daemon, &["kill", "-s", "NONE", "web"]);
+    assert!(stderr.contains("\"NONE\" is no signal"), "{stderr}");
+    assert_eq!(daemon.asked("StopContainer"), 1);
 }
