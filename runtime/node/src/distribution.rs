@@ -186,6 +186,16 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn the_daemon_starts_before_every_unit_with_a_kubelet() {
+        let unit = include_str!("../../../dist/podvisor.service");
+        let before = unit.lines().find_map(|line| line.strip_prefix("Before=")).unwrap();
+        let ordered: Vec<_> = before.split(' ').collect();
+        let missing: Vec<_> =
+            ALL.iter().flat_map(|one| one.units).filter(|unit| !ordered.contains(unit)).collect();
+        assert!(missing.is_empty() && ordered.contains(&"kubelet.service"), "{missing:?}");
+    }
+
     /// The endpoint of k3s by these files, with a name each.
     fn endpoint(files: &[(&str, &str)]) -> (Option<String>, Option<String>) {
         let directory = tempfile::tempdir().unwrap();

@@ -103,6 +103,17 @@ pub enum KubeletError {
         /// systemd's words on its state.
         said: String,
     },
+    /// The kubelet did not keep running after a change of the switch, and has the switch of before again.
+    #[error(
+        "{unit} did not keep running after its switch was renewed ({said}), and has the earlier file of the switch again; \
+         see journalctl -u {unit}"
+    )]
+    FellAgain {
+        /// The kubelet's unit.
+        unit: String,
+        /// systemd's words on its state.
+        said: String,
+    },
 }
 
 impl Kubelet {

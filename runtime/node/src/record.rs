@@ -42,6 +42,9 @@ pub(crate) struct SwitchRecord {
     pub(crate) drop_in: PathBuf,
     /// Whether the kubelet has not been seen running since.
     pub(crate) restart_due: bool,
+    /// The file's text in force before, while a switch is renewed.
+    #[serde(default)]
+    pub(crate) earlier: Option<String>,
 }
 
 /// The record, locked against others.

@@ -1,5 +1,6 @@
 //! The switch of the kubelet to Podvisor: a file, a restart, and a check whether the kubelet keeps running.
-//! If it does not, the switch is undone. The complete way back, with the end of VMs, is in `leave.rs`.
+//! If it does not, the switch is undone; a switch in force keeps its earlier file. The complete way back, with
+//! the end of VMs, is in `leave.rs`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,22 +29,22 @@ pub(crate) fn switch(
     let kubelet = Kubelet::find(host)?;
     let (unit, drop_in) = (kubelet.unit(), kubelet.drop_in());
     let before = root.read(&drop_in, 1 << 20)?;
-    let is_switched =
-        record.kubelet.as_ref().is_some_and(|switch| switch.unit == unit && !switch.restart_due);
+    let of_unit = record.kubelet.clone().filter(|switch| switch.unit == unit);
+    let is_switched = of_unit.as_ref().is_some_and(|switch| !switch.restart_due);
     let text = kubelet.text(host, socket)?;
     if is_switched && before.as_ref() == Some(&text) {
         return Ok(format!("{unit} uses Podvisor"));
     }
-    record.kubelet = Some(SwitchRecord { unit: unit.into(), drop_in: drop_in.clone(), restart_due: true });
+    // Pods may run in VMs, so a switch in force is never undone by a failure to renew it.
+    let earlier = if is_switched { before } else { of_unit.and_then(|switch| switch.earlier) };
+    let made = SwitchRecord { unit: unit.into(), drop_in, restart_due: true, earlier };
+    record.kubelet = Some(made.clone());
     record.save(root)?;
-    root.write(&drop_in, &text)?;
+    root.write(&made.drop_in, &text)?;
     host.run("systemctl", &["daemon-reload"])?;
     if let Err(without_effect) = kubelet.insist_on_effect(root, host, socket) {
         // The kubelet runs on as it was started.
-        root.remove(&drop_in)?;
-        host.run("systemctl", &["daemon-reload"])?;
-        record.kubelet = None;
-        record.save(root)?;
+        undo(root, host, record, made)?;
         return Err(without_effect);
     }
     restart(host, unit)?;
@@ -52,17 +53,39 @@ pub(crate) fn switch(
         said = process_fell(root, socket, between)?;
     }
     if let Some(said) = said {
-        root.remove(&drop_in)?;
+        let unit_name = unit.to_owned();
+        let failure = match made.earlier {
+            None => KubeletError::Fell { unit: unit_name, said },
+            Some(_) => KubeletError::FellAgain { unit: unit_name, said },
+        };
+        undo(root, host, record, made)?;
         restart(host, unit)?;
-        record.kubelet = None;
-        record.save(root)?;
-        return Err(KubeletError::Fell { unit: unit.into(), said });
+        return Err(failure);
     }
     if let Some(switch) = &mut record.kubelet {
-        switch.restart_due = false;
+        (switch.restart_due, switch.earlier) = (false, None);
     }
     record.save(root)?;
     Ok(format!("{unit} was switched to Podvisor and keeps running"))
+}
+
+/// Puts the earlier file of the switch back, or removes that of a first switch.
+fn undo(
+    root: &HostRoot,
+    host: &dyn Host,
+    record: &mut InstallRecord,
+    made: SwitchRecord,
+) -> Result<(), KubeletError> {
+    match &made.earlier {
+        Some(text) => root.write(&made.drop_in, text)?,
+        None => {
+            root.remove(&made.drop_in)?;
+        }
+    }
+    host.run("systemctl", &["daemon-reload"])?;
+    record.kubelet =
+        made.earlier.is_some().then(|| SwitchRecord { restart_due: false, earlier: None, ..made });
+    Ok(record.save(root)?)
 }
 
 fn restart(host: &dyn Host, unit: &str) -> Result<(), CallError> {

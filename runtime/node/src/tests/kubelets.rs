@@ -40,6 +40,37 @@ fn a_kubelet_that_does_not_keep_running_has_its_old_runtime_again() {
 }
 
 #[test]
+fn a_switch_in_force_outlives_a_failure_to_renew_it() {
+    let node = Node::new();
+    node.install().unwrap();
+    let text = node.text(DROP_IN);
+    // As after an upgrade of the kubelet's package.
+    *node.systemd.kubelet_command.borrow_mut() = "/usr/bin/kubelet $ARGS $MORE".into();
+    node.systemd.kubelet_falls.set(true);
+    let said = node.install().unwrap_err().to_string();
+    assert!(said.contains("did not keep running after its switch was renewed"), "{said}");
+    assert!(node.text(DROP_IN) == text && node.is_running("kubelet.service"));
+    node.systemd.kubelet_falls.set(false);
+    node.install().unwrap();
+    assert!(node.text(DROP_IN).contains("$ARGS $MORE --container"), "{}", node.text(DROP_IN));
+    leave(&node.root, &node.systemd, false, &mut |_| {}).unwrap();
+    assert!(!node.path(DROP_IN).exists());
+
+    // As a switch of an earlier release, which a later file of the operator's does not touch.
+    let node = k3s();
+    node.install().unwrap();
+    let earlier = "container-runtime-endpoint: unix:///run/podvisor/podvisor.sock\n";
+    fs::write(node.path(K3S_FILE), earlier).unwrap();
+    let other = node.path("etc/rancher/k3s/config.yaml.d/95-more.yaml");
+    fs::write(other, "kubelet-arg: max-pods=200\n").unwrap();
+    let said = node.install().unwrap_err().to_string();
+    assert!(said.contains("95-more.yaml sets kubelet-arg"), "{said}");
+    assert_eq!(node.text(K3S_FILE), earlier);
+    leave(&node.root, &node.systemd, false, &mut |_| {}).unwrap();
+    assert!(!node.path(K3S_FILE).exists());
+}
+
+#[test]
 fn a_switch_that_another_file_overrides_is_not_made() {
     let node = Node::new();
     let file = "/etc/systemd/system/kubelet.service.d/override.conf";

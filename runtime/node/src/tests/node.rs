@@ -64,6 +64,8 @@ pub(super) struct Systemd {
     pub(super) enabled: RefCell<BTreeSet<String>>,
     /// Units that were started, in order.
     pub(super) started: RefCell<Vec<String>>,
+    /// The kubelet's command, if it is another one.
+    pub(super) kubelet_command: RefCell<String>,
     /// The command of another unit with a kubelet.
     pub(super) command: RefCell<String>,
     /// Whether a kubelet with Podvisor ends at once.
@@ -214,7 +216,14 @@ impl Host for Systemd {
                 let ours = fs::read_to_string(self.drop_in()).unwrap_or_default();
                 let head = "# /etc/systemd/system/kubelet.service.d/90-podvisor.conf\n";
                 return Ok(match *unit {
-                    "kubelet.service" => format!("{KUBELET}{head}{ours}{}", self.later.borrow()),
+                    "kubelet.service" => {
+                        let command = self.kubelet_command.borrow();
+                        let own = match command.as_str() {
+                            "" => KUBELET.to_owned(),
+                            command => KUBELET.replace("/usr/bin/kubelet $ARGS", command),
+                        };
+                        format!("{own}{head}{ours}{}", self.later.borrow())
+                    }
                     _ => self.other_unit(unit),
                 });
             }
