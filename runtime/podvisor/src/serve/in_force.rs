@@ -54,7 +54,10 @@ pub(super) fn registry_config(config: &Config) -> RegistryConfig {
 pub(super) fn start_config(config: &Config) -> anyhow::Result<StartConfig> {
     let (handlers, default_handler) = config.handlers();
     let host_memory = nix::sys::sysinfo::sysinfo().context("asking how much memory there is")?.ram_total();
-    let host_cpus = u8::try_from(std::thread::available_parallelism()?.get()).unwrap_or(u8::MAX);
+    // The node's, and not those that the daemon itself is bound to.
+    let host_cpus =
+        nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).context("counting the CPUs")?;
+    let host_cpus = u8::try_from(host_cpus.unwrap_or(1)).unwrap_or(u8::MAX);
     installation::check_kernels(config)?;
     let handlers = handlers.iter().map(|handler| HandlerConfig {
         name: handler.name.clone(),
@@ -103,5 +106,19 @@ mod tests {
         assert_eq!(missing(walls), ["landlock (not there)"]);
         let rules = start_config(&Config::default()).unwrap();
         assert!(rules.walls_missing.is_empty(), "walls are asked for where the configuration says so");
+    }
+
+    #[test]
+    fn a_vm_may_have_all_cpus_of_the_node_whatever_the_daemon_is_bound_to() {
+        let online = nix::unistd::sysconf(nix::unistd::SysconfVar::_NPROCESSORS_ONLN).unwrap().unwrap();
+        let bound = std::thread::spawn(|| {
+            let mut one = nix::sched::CpuSet::new();
+            let own = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
+            let first = (0..nix::sched::CpuSet::count()).find(|cpu| own.is_set(*cpu).unwrap()).unwrap();
+            one.set(first).unwrap();
+            nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &one).unwrap();
+            start_config(&Config::default()).unwrap()
+        });
+        assert_eq!(i64::from(bound.join().unwrap().handlers[0].vcpus_max), online.min(64));
     }
 }
