@@ -2,7 +2,8 @@
 //! cgroups of all pods by the answer. A runtime with the other driver would put its containers outside of
 //! their pods' cgroups, without an error.
 //!
-//! Without a configured driver the kubelet gets the upstream's answer.
+//! Without a configured driver the kubelet gets the upstream's answer: the last one while the upstream is
+//! down, as after a boot in which the kubelet is faster. A guess would be one that no kubelet corrects.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,8 +12,9 @@ use prost::Message;
 use proto_cri::v1;
 use tonic::{Code, Request, Status};
 
+use super::known::Known;
 use super::link::{Link, reason};
-use super::route::v1_path;
+use super::route::{Listed, v1_path};
 use crate::runtime::status::CgroupDriver;
 
 /// The driver known to the kubelet.
@@ -29,19 +31,29 @@ impl NodesDriver {
         NodesDriver { set, answered: Mutex::default() }
     }
 
-    /// The upstream's answer for the kubelet. `None` if it names no driver, or the operator has decided.
-    pub(super) async fn theirs(&self, link: &Link) -> Option<Bytes> {
+    /// The upstream's answer for the kubelet. `None` if the operator has decided. An upstream that names no
+    /// driver leaves the choice to the kubelet's own configuration, and so does this answer.
+    ///
+    /// # Errors
+    /// The upstream is down and has never answered. A kubelet asks again.
+    pub(super) async fn theirs(&self, link: &Link, known: &Known) -> Result<Option<Bytes>, Status> {
         if self.set.is_some() {
-            return None;
+            return Ok(None);
         }
-        let asked = ask(link).await.unwrap_or_else(|status| {
-            tracing::warn!(
-                why = reason(&status),
-                "the upstream runtime does not name its cgroup driver; the kubelet gets the node's usual one"
-            );
-            None
-        });
-        asked.filter(|answer| driver(answer).is_some())
+        match ask(link).await {
+            Ok(answer) => Ok(Some(answer.unwrap_or_default())),
+            Err(status) => {
+                let last = known.list(Listed::RuntimeConfig);
+                if driver(&last).is_none() {
+                    let why = reason(&status);
+                    let why = format!(
+                        "the upstream runtime does not name its cgroup driver: {why}; set cgroup.driver"
+                    );
+                    return Err(Status::unavailable(why));
+                }
+                Ok(Some(last))
+            }
+        }
     }
 
     /// Notes the answer to a kubelet.

@@ -23,11 +23,12 @@ use crate::blocking::STATE;
 use crate::convert::{container_item_matches, image_item_matches, pod_item_matches};
 
 /// The remembered lists, with the names of their files.
-const REMEMBERED: [(Listed, &str); 4] = [
+const REMEMBERED: [(Listed, &str); 5] = [
     (Listed::Pods, "pods"),
     (Listed::Containers, "containers"),
     (Listed::Images, "images"),
     (Listed::Descriptors, "descriptors"),
+    (Listed::RuntimeConfig, "runtime_config"),
 ];
 
 /// Pauses between tries to write to a failing disk: doubled from the first to the second.
@@ -152,7 +153,7 @@ impl Known {
                 let name = filter.and_then(|filter| filter.image).unwrap_or_default().image;
                 Box::new(move |item| decoded(item).is_some_and(|image| image_item_matches(&name, &image)))
             }
-            Listed::Descriptors => Box::new(|_| true),
+            Listed::Descriptors | Listed::RuntimeConfig => Box::new(|_| true),
             Listed::Figures | Listed::Metrics => Box::new(|_| false),
         };
         let items = fields::items(&self.list(listed)).unwrap_or_default();
@@ -259,7 +260,7 @@ fn ordered(listed: Listed, list: &Bytes) -> Bytes {
         Listed::Containers => of::<v1::Container>(items),
         Listed::Images => of::<v1::Image>(items),
         Listed::Descriptors => of::<v1::MetricDescriptor>(items),
-        Listed::Figures | Listed::Metrics => None,
+        Listed::Figures | Listed::Metrics | Listed::RuntimeConfig => None,
     };
     ordered.unwrap_or_else(|| list.clone())
 }
@@ -274,6 +275,7 @@ pub(super) fn checked(listed: Listed, list: Bytes) -> Result<Bytes, String> {
         Listed::Containers => v1::ListContainersResponse::decode(list.clone()).map(drop),
         Listed::Images => v1::ListImagesResponse::decode(list.clone()).map(drop),
         Listed::Descriptors => v1::ListMetricDescriptorsResponse::decode(list.clone()).map(drop),
+        Listed::RuntimeConfig => v1::RuntimeConfigResponse::decode(list.clone()).map(drop),
         Listed::Figures | Listed::Metrics => return fields::items(&list).map(|_| list),
     };
     decoded.map_err(|error| format!("its list is none: {error}"))?;

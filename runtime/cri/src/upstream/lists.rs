@@ -161,7 +161,7 @@ fn joined(listed: Listed, ours: &Bytes, theirs: &Bytes) -> Bytes {
     match listed {
         Listed::Images => images::joined(ours, theirs),
         Listed::Descriptors => metrics::joined(ours, theirs),
-        Listed::Pods | Listed::Containers | Listed::Figures | Listed::Metrics => {
+        Listed::Pods | Listed::Containers | Listed::Figures | Listed::Metrics | Listed::RuntimeConfig => {
             [&ours[..], &theirs[..]].concat().into()
         }
     }

@@ -77,15 +77,25 @@ impl UpstreamConfig {
     /// Checks that the upstream is usable. One that does not answer yet counts as usable.
     ///
     /// # Errors
-    /// The upstream's images are on another file system than ours, or it has another cgroup driver. The text
-    /// is for people.
+    /// As [`UpstreamConfig::check_images`], or the upstream has another cgroup driver.
     pub async fn check(&self) -> Result<(), String> {
-        let link = Link::new(&self.socket);
-        let mut compared = file_system::compare(&link, &self.state_dir).await.unwrap_or(Ok(()));
-        if compared.is_ok() {
-            compared = NodesDriver::new(self.cgroup_driver).compare(&link).await.unwrap_or(Ok(()));
-        }
-        compared.map_err(|why| format!("the runtime at {}: {why}", self.socket.display()))
+        self.check_images().await?;
+        let driver = NodesDriver::new(self.cgroup_driver).compare(&Link::new(&self.socket)).await;
+        driver.unwrap_or(Ok(())).map_err(|why| self.named(&why))
+    }
+
+    /// Checks what no daemon can serve with. With another cgroup driver the upstream counts as down, and pods
+    /// in VMs go on.
+    ///
+    /// # Errors
+    /// The upstream's images are on another file system than ours. The text is for people.
+    pub async fn check_images(&self) -> Result<(), String> {
+        let compared = file_system::compare(&Link::new(&self.socket), &self.state_dir).await;
+        compared.unwrap_or(Ok(())).map_err(|why| self.named(&why))
+    }
+
+    fn named(&self, why: &str) -> String {
+        format!("the runtime at {}: {why}", self.socket.display())
     }
 }
 

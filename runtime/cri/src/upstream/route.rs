@@ -73,6 +73,8 @@ pub(super) enum Listed {
     Metrics,
     /// The descriptors of metrics.
     Descriptors,
+    /// The answer to RuntimeConfig: no list, but remembered as one.
+    RuntimeConfig,
 }
 
 impl Listed {

@@ -34,8 +34,8 @@ impl Sides {
         call: &Call,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Status> {
-        let Upstream { driver, link, .. } = &*self.upstream;
-        let answer = match driver.theirs(link).await {
+        let Upstream { driver, link, known, .. } = &*self.upstream;
+        let answer = match driver.theirs(link, known).await? {
             Some(theirs) => Response::new(theirs),
             None => unary(self.ours.clone(), &call.path, request).await?,
         };

@@ -20,11 +20,12 @@ const DOWN: Duration = Duration::from_secs(1);
 const UP: Duration = Duration::from_secs(10);
 
 /// The lists requested after the upstream has come back.
-const LISTS: [(Listed, &str); 4] = [
+const LISTS: [(Listed, &str); 5] = [
     (Listed::Pods, "/runtime.v1.RuntimeService/ListPodSandbox"),
     (Listed::Containers, "/runtime.v1.RuntimeService/ListContainers"),
     (Listed::Images, "/runtime.v1.ImageService/ListImages"),
     (Listed::Descriptors, "/runtime.v1.RuntimeService/ListMetricDescriptors"),
+    (Listed::RuntimeConfig, "/runtime.v1.RuntimeService/RuntimeConfig"),
 ];
 
 /// The request of a check.

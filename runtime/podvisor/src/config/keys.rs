@@ -133,7 +133,7 @@ pub(crate) const SECTIONS: &[Section] = &[
                 kind: "`systemd` or `cgroupfs`",
                 unset: Some((
                     "\"systemd\"",
-                    "that of the runtime in `upstream`, else `systemd` where systemd runs the node, else `cgroupfs`",
+                    "that of the runtime in `upstream`, or the kubelet's own if that names none; without `upstream` `systemd` where systemd runs the node, else `cgroupfs`",
                 )),
                 text: "The cgroup driver reported to the kubelet (RuntimeConfig), for the kubelet to use.",
                 takes: Takes::Restart,

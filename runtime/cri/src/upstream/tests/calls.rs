@@ -162,30 +162,34 @@ fn config(driver: v1::CgroupDriver) -> v1::RuntimeConfigResponse {
 }
 
 #[tokio::test]
-async fn the_kubelet_gets_the_upstreams_cgroup_driver_and_ours_from_an_older_upstream() {
+async fn the_kubelet_gets_the_upstreams_cgroup_driver_or_keeps_its_own() {
     let mut world = World::start().await;
     let (ours, theirs) = (config(v1::CgroupDriver::Systemd), config(v1::CgroupDriver::Cgroupfs));
+    let none = v1::RuntimeConfigResponse::default();
     world.ours.answers("RuntimeConfig", &ours);
     let asked = async |world: &World| {
-        world
-            .runtime::<v1::RuntimeConfigResponse>("RuntimeConfig", &v1::RuntimeConfigRequest {})
-            .await
-            .unwrap()
+        world.runtime::<v1::RuntimeConfigResponse>("RuntimeConfig", &v1::RuntimeConfigRequest {}).await
     };
-    assert_eq!(asked(&world).await, ours, "it does not know the call");
-    world.theirs.answers("RuntimeConfig", &v1::RuntimeConfigResponse::default());
-    assert_eq!(asked(&world).await, ours, "it names none");
-    world.theirs.answers("RuntimeConfig", &theirs);
-    assert_eq!(asked(&world).await, theirs);
+    assert_eq!(asked(&world).await.unwrap(), none, "it does not know the call");
+    world.theirs.answers("RuntimeConfig", &none);
+    assert_eq!(asked(&world).await.unwrap(), none, "it names none");
     world.kill();
-    assert_eq!(asked(&world).await, ours, "it is down");
+    let unknown = asked(&world).await.unwrap_err();
+    assert!(unknown.code() == Code::Unavailable && unknown.message().contains("cgroup driver"), "{unknown}");
+    world.theirs.answers("RuntimeConfig", &theirs);
+    world.serve();
+    world.is_up(true).await;
+    assert_eq!(asked(&world).await.unwrap(), theirs);
+    world.kill();
+    assert_eq!(asked(&world).await.unwrap(), theirs, "it is down, and has not changed");
     // Its containers would be outside of the cgroups of the kubelet's pods.
+    world.theirs.answers("RuntimeConfig", &ours);
     world.serve();
     let mut state = world.upstream().link.state();
     let is_of_drivers = |state: &Result<(), String>| state.as_ref().is_err_and(|why| why.contains("driver"));
     let why = state.wait_for(is_of_drivers).await.unwrap().clone().unwrap_err();
-    assert_eq!(why, "its cgroup driver is cgroupfs, and the kubelet uses systemd: restart the kubelet");
-    assert_eq!(asked(&world).await, theirs, "the kubelet was restarted");
+    assert_eq!(why, "its cgroup driver is systemd, and the kubelet uses cgroupfs: restart the kubelet");
+    assert_eq!(asked(&world).await.unwrap(), ours, "the kubelet was restarted");
     world.is_up(true).await;
 }
 
@@ -207,4 +211,6 @@ async fn an_upstream_with_another_cgroup_driver_than_the_configured_one_is_not_u
         why.ends_with("its cgroup driver is cgroupfs, and cgroup.driver is systemd: give both the same"),
         "{why}"
     );
+    // A daemon goes on without it, for the pods in VMs.
+    config(Some(CgroupDriver::Systemd)).check_images().await.unwrap();
 }
