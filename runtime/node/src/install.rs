@@ -53,6 +53,8 @@ pub struct InstallSpec {
     pub handlers: Vec<String>,
     /// Pods for the other runtime if they name no handler, for a new configuration.
     pub unnamed_pods: UnnamedPods,
+    /// The newest schema of records that the program to install reads.
+    pub schema: u64,
     /// Whether to switch the kubelet to Podvisor.
     pub switch_kubelet: bool,
     /// Pause between checks of a switched kubelet.
@@ -117,7 +119,9 @@ pub fn install(
 ) -> Result<KubeletRuntime, InstallError> {
     let payload = Payload::read(&spec.from)?;
     // Before creating the lock file: a refused node stays as it is.
-    look::look(root, &payload, &Held::peek(root)?.unwrap_or_default()).map_err(InstallError::Refused)?;
+    let before = Held::peek(root)?.unwrap_or_default();
+    look::look(root, &payload, &before).map_err(InstallError::Refused)?;
+    look::downgrade(root, host, &before, spec.schema).map_err(InstallError::Refused)?;
     let held = Held::take(root)?;
     let mut record = held.record.clone().unwrap_or_default();
     say(report, "node", "has systemd, KVM and room");

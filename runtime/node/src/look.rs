@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
+use crate::host::Host;
 use crate::payload::{CONFIGURATION, Payload, is_unit};
 use crate::record::InstallRecord;
 use crate::root::{HostRoot, RootError};
@@ -33,6 +34,17 @@ pub enum Refusal {
     /// A unit is not ours.
     #[error("{} on this node was not installed by this program, or is a link; remove it first", .0.display())]
     Foreign(PathBuf),
+    /// The installed release is newer.
+    #[error(
+        "the installed release keeps its records in schema {installed}, and this one reads schema {ours} at most: \
+         install a newer one, or first remove the pods and run `podvisor node remove --purge` of the installed one"
+    )]
+    Downgrade {
+        /// The schema of the installed program's records.
+        installed: u64,
+        /// The newest schema that the program to install reads.
+        ours: u64,
+    },
     /// The files cannot be written.
     #[error("{} is on a read-only file system; make an image with another PREFIX", .0.display())]
     ReadOnly(PathBuf),
@@ -68,6 +80,25 @@ pub(crate) fn look(root: &HostRoot, payload: &Payload, record: &InstallRecord) -
         }
     }
     space(root, payload)
+}
+
+/// Refuses a release that could not read the records of the installed one: no daemon would run then. An
+/// installed program that does not say its schema is an older one.
+pub(crate) fn downgrade(
+    root: &HostRoot,
+    host: &dyn Host,
+    record: &InstallRecord,
+    ours: u64,
+) -> Result<(), Refusal> {
+    let program = record.prefix.join("bin/podvisor");
+    if record.files.is_empty() || root.kind(&program)?.is_none() {
+        return Ok(());
+    }
+    let said = host.run(&program.to_string_lossy(), &["schema"]).unwrap_or_default();
+    match said.trim().parse() {
+        Ok(installed) if installed > ours => Err(Refusal::Downgrade { installed, ours }),
+        _ => Ok(()),
+    }
 }
 
 fn space(root: &HostRoot, payload: &Payload) -> Result<(), Refusal> {

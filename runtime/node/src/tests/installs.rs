@@ -42,6 +42,24 @@ fn a_second_installation_changes_and_starts_nothing() {
 }
 
 #[test]
+fn a_release_that_cannot_read_the_records_replaces_nothing() {
+    let node = Node::new();
+    node.install().unwrap();
+    node.payload("second");
+    *node.systemd.schema.borrow_mut() = "3\n".into();
+    let refused = node.install().unwrap_err();
+    let why = Error::source(&refused).unwrap().to_string();
+    assert!(why.contains("in schema 3, and this one reads schema 2 at most"), "{why}");
+    assert_eq!(node.text("opt/podvisor/bin/podvisor"), "podvisor first");
+    // One of its own, an older one, and one that does not say.
+    for schema in ["2\n", "1\n", "no such command\n"] {
+        node.payload(schema.trim());
+        *node.systemd.schema.borrow_mut() = schema.into();
+        node.install().unwrap();
+    }
+}
+
+#[test]
 fn an_upgrade_restarts_the_daemon_and_keeps_configuration_and_open_files() {
     let node = Node::new();
     node.install().unwrap();

@@ -154,6 +154,7 @@ fn install(args: InstallArgs) -> anyhow::Result<ExitCode> {
             Unnamed::Node => UnnamedPods::Node,
             Unnamed::None => UnnamedPods::None,
         },
+        schema: runtime_pod::SCHEMA_VERSION,
         switch_kubelet: args.switch_kubelet,
         between_looks: BETWEEN_LOOKS,
     };
