@@ -87,6 +87,10 @@ pub(crate) struct PodStatus {
     /// the handler allows it. Pods of earlier versions cannot.
     #[serde(default)]
     pub(crate) disk_volumes: bool,
+    /// Whether the guest may have the disks on which an earlier VM of the pod has put volumes. The handler has
+    /// no say: their files are nowhere else.
+    #[serde(default)]
+    pub(crate) disk_images: bool,
     /// Whether programs of the pod may reach sockets of the node: its VMM and its agent can, and the handler
     /// named sockets at the pod's start. Pods of earlier versions cannot.
     #[serde(default)]
@@ -120,6 +124,7 @@ impl PodStatus {
             guest_volumes: false,
             memory_volumes: BTreeMap::new(),
             disk_volumes: false,
+            disk_images: false,
             host_sockets: false,
             syscall_filters: false,
             volume_disks: BTreeMap::new(),

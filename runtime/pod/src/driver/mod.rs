@@ -223,6 +223,7 @@ impl Driver {
             versions: Some(ready.versions),
             guest_volumes: ready.keeps.volumes,
             disk_volumes: ready.keeps.disks,
+            disk_images: ready.keeps.disk_images,
             host_sockets: ready.keeps.sockets,
             syscall_filters: ready.keeps.filters,
             settings_passed_by: ready.settings_passed_by,

@@ -16,12 +16,19 @@ impl Driver {
     /// the node stays there, and so does one without a free slot. A volume already on a disk must have a
     /// slot.
     pub(super) fn decide_disks(&mut self, found: &[(usize, FoundVolume)]) -> Result<(), PodError> {
-        for (_, found) in found {
-            let FoundVolume::Disk(volume) = found else { continue };
+        let disks = found.iter().filter_map(|(_, found)| match found {
+            FoundVolume::Disk(volume) => Some(volume),
+            _ => None,
+        });
+        // Existing disks first: their files are nowhere else.
+        let (images, others): (Vec<_>, Vec<_>) = disks.partition(|disk| disk.content == DiskContent::Image);
+        for volume in images.into_iter().chain(others) {
             if self.status.volume_disks.contains_key(&volume.directory) {
                 continue;
             }
-            let slot = self.free_volume_slot().filter(|_| self.status.disk_volumes);
+            let is_new = volume.content == DiskContent::Nothing;
+            let may = self.status.disk_volumes || (!is_new && self.status.disk_images);
+            let slot = self.free_volume_slot().filter(|_| may);
             let place = match (volume.content, slot) {
                 (DiskContent::Image | DiskContent::Nothing, Some(slot)) => DiskPlace::Guest(slot),
                 (DiskContent::Image, None) => return Err(self.no_slot(volume)),
@@ -65,7 +72,7 @@ impl Driver {
 
     /// The files are on a disk not available to this VM, and no other place has them.
     fn no_slot(&self, volume: &DiskFound) -> PodError {
-        let why = if self.status.disk_volumes {
+        let why = if self.status.disk_volumes || self.status.disk_images {
             format!("the pod has {} volumes on disks, and can have no more", Slot::volumes().count())
         } else {
             "the pod was started without such volumes".to_owned()

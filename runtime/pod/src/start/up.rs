@@ -32,6 +32,8 @@ pub(crate) struct Keeps {
     pub(crate) volumes: bool,
     /// On disks of its own.
     pub(crate) disks: bool,
+    /// On disks of its own, if an earlier VM of the pod has put them there.
+    pub(crate) disk_images: bool,
     /// Whether its programs may reach sockets of the node.
     pub(crate) sockets: bool,
     /// Whether its agent takes filters of system calls as programs.
@@ -39,14 +41,17 @@ pub(crate) struct Keeps {
 }
 
 /// Determines which volumes the guest may keep itself: its agent and its VMM can, and the pod's handler does
-/// not require all of them to be shared.
+/// not require all of them to be shared. The files on an existing disk are nowhere else, so it counts whatever
+/// the handler requires now.
 pub(super) fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32, sockets: bool) -> Keeps {
     let rules = context.node.start.now();
     let handler = rules.find(context.record.handler());
     let allowed = handler.is_ok_and(|handler| !handler.share_all_volumes);
+    let can_have_disks = protocol >= version::DISK_VOLUMES && vm.has_volume_slots();
     Keeps {
         volumes: allowed && protocol >= version::GUEST_VOLUMES,
-        disks: allowed && protocol >= version::DISK_VOLUMES && vm.has_volume_slots(),
+        disks: allowed && can_have_disks,
+        disk_images: can_have_disks,
         sockets: sockets && protocol >= version::HOST_SOCKETS,
         filters: protocol >= version::SYSCALL_FILTERS,
     }
