@@ -37,7 +37,7 @@ pub enum Refusal {
     /// The installed release is newer.
     #[error(
         "the installed release keeps its records in schema {installed}, and this one reads schema {ours} at most: \
-         install a newer one, or first remove the pods and run `podvisor node remove --purge` of the installed one"
+         install a newer one, or first remove the pods, then Podvisor with --purge by the installed release"
     )]
     Downgrade {
         /// The schema of the installed program's records.

@@ -1,6 +1,6 @@
 //! The switch of the kubelet to Podvisor: a file, a restart, and a check whether the kubelet keeps running.
-//! If it does not, the switch is undone; a switch in force keeps its earlier file. The complete way back, with
-//! the end of VMs, is in `leave.rs`.
+//! If it does not, the switch is undone; a switch in force keeps its earlier file. The complete way back,
+//! with the end of VMs, is in `leave.rs`.
 
 use std::path::Path;
 use std::time::Duration;
