@@ -34,9 +34,41 @@ pub(crate) struct Launched {
     pub(crate) reports: Reports,
 }
 
-/// The deadline of a call that begins now.
-pub(crate) fn deadline() -> Instant {
-    Instant::now() + WITHIN
+/// The end of a call's time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Deadline {
+    at: Instant,
+    within: Duration,
+}
+
+impl Deadline {
+    /// The deadline of a call that begins now.
+    pub(crate) fn of_call() -> Deadline {
+        Deadline::within(WITHIN)
+    }
+
+    /// The deadline of a call that begins now, and whose caller waits for at most `within_ms` milliseconds; 0
+    /// if the caller has no bound of its own.
+    pub(crate) fn of_caller(within_ms: u32) -> Deadline {
+        match within_ms {
+            0 => Deadline::of_call(),
+            within_ms => Deadline::within(WITHIN.min(Duration::from_millis(within_ms.into()))),
+        }
+    }
+
+    fn within(within: Duration) -> Deadline {
+        Deadline { at: Instant::now() + within, within }
+    }
+
+    fn has_passed(self) -> bool {
+        Instant::now() >= self.at
+    }
+
+    /// The failure of a process that `did` not do its step in time.
+    fn missed(self, did: &str) -> Failure {
+        let seconds = self.within.as_secs_f32();
+        Failure::new(FailureKind::Other, &format!("the process {did} within {seconds} seconds"))
+    }
 }
 
 /// Builds the process of `launch`, with these standard streams.
@@ -44,7 +76,7 @@ pub(crate) async fn launch(
     reaper: &Reaper,
     launch: &Launch,
     stdio: [OwnedFd; 3],
-    deadline: Instant,
+    deadline: Deadline,
 ) -> Result<Launched, Failure> {
     let guard = reaper.launch();
     let (socket, builder) = start(&stdio).map_err(|error| other("cannot start the builder", &error))?;
@@ -57,12 +89,11 @@ pub(crate) async fn launch(
         let _ = reports.lines.write_all(&message).await;
         reports.ready().await
     };
-    let pid = match timeout_at(deadline, ready).await {
+    let pid = match timeout_at(deadline.at, ready).await {
         Ok(ready) => ready?,
         Err(_) => {
             kill(builder);
-            let message = format!("the process was not built within {} seconds", WITHIN.as_secs());
-            return Err(Failure::new(FailureKind::Other, &message));
+            return Err(deadline.missed("was not built"));
         }
     };
     Ok(Launched { pid, exit: reaper.watch(&guard, pid), reports })
@@ -98,8 +129,12 @@ pub(crate) struct Reports {
 
 impl Reports {
     /// Makes the held process execute its program, and reads until the end of the stream: then exec has
-    /// happened. If the process died before exec, this is no failure here: its exit code says so.
-    pub(crate) async fn start(mut self, deadline: Instant) -> Result<(), Failure> {
+    /// happened. If the process died before exec, this is no failure here: its exit code says so. After the
+    /// deadline it is not started any more.
+    pub(crate) async fn start(mut self, deadline: Deadline) -> Result<(), Failure> {
+        if deadline.has_passed() {
+            return Err(deadline.missed("was not started"));
+        }
         // The write fails if the process is gone; the read reports that.
         let _ = self.lines.write_all(START).await;
         let outcome = async {
@@ -111,8 +146,7 @@ impl Reports {
                 }
             }
         };
-        let late = format!("the process did not exec within {} seconds", WITHIN.as_secs());
-        timeout_at(deadline, outcome).await.unwrap_or_else(|_| Err(Failure::new(FailureKind::Other, &late)))
+        timeout_at(deadline.at, outcome).await.unwrap_or_else(|_| Err(deadline.missed("did not exec")))
     }
 
     async fn ready(&mut self) -> Result<i32, Failure> {
@@ -157,7 +191,7 @@ mod tests {
     #[tokio::test]
     async fn a_held_process_is_started_and_its_end_of_the_socket_is_its_exec() {
         let (reports, mut process) = held();
-        let started = tokio::spawn(reports.start(deadline()));
+        let started = tokio::spawn(reports.start(Deadline::of_call()));
         let mut byte = [0];
         process.read_exact(&mut byte).await.unwrap();
         assert_eq!(byte, START);
@@ -172,16 +206,34 @@ mod tests {
         let mut line = serde_json::to_vec(&Report::ExecFailed(refused.clone())).unwrap();
         line.push(b'\n');
         process.write_all(&line).await.unwrap();
-        assert_eq!(reports.start(deadline()).await.unwrap_err(), refused);
+        assert_eq!(reports.start(Deadline::of_call()).await.unwrap_err(), refused);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_process_given_up_reads_the_end_of_its_socket() {
         let (reports, mut process) = held();
-        let late = reports.start(deadline()).await.unwrap_err();
+        let late = reports.start(Deadline::of_call()).await.unwrap_err();
         assert!(late.message.contains("did not exec within 110 seconds"), "{late}");
         let mut read = Vec::new();
         process.read_to_end(&mut read).await.unwrap();
         assert_eq!(read, START);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_held_beyond_its_callers_bound_is_never_started() {
+        let (reports, mut process) = held();
+        let deadline = Deadline::of_caller(9_000);
+        tokio::time::advance(Duration::from_secs(9)).await;
+        let late = reports.start(deadline).await.unwrap_err();
+        assert!(late.message.contains("was not started within 9 seconds"), "{late}");
+        let mut read = Vec::new();
+        process.read_to_end(&mut read).await.unwrap();
+        assert!(read.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_callers_bound_counts_up_to_the_agents_own() {
+        let within = |within_ms| Deadline::of_caller(within_ms).within;
+        assert_eq!([within(0), within(9_000), within(u32::MAX)], [WITHIN, Duration::from_secs(9), WITHIN]);
     }
 }

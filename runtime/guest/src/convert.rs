@@ -2,6 +2,7 @@
 //! and their processes are here.
 
 use std::path::Path;
+use std::time::Duration;
 
 use proto_agent::agent::{
     self, BlockDevice, CreateContainerRequest, DeclaredVolume, ExecRequest, GuestVolume, HostSocket,
@@ -143,19 +144,23 @@ pub(crate) fn file_access(access: FileAccess) -> agent::FileAccess {
     agent::FileAccess { mode, uid, gid, ..agent::FileAccess::default() }
 }
 
-/// The request to start the command of `plan`.
+/// The request to start the command of `plan`, within this time.
 pub(crate) fn exec(
     method: &'static str,
     container_id: &str,
     exec_id: &str,
     plan: &ExecPlan,
+    within: Option<Duration>,
 ) -> Result<ExecRequest, GuestError> {
+    // Zero stands for no bound.
+    let within_ms = |within: Duration| u32::try_from(within.as_millis()).unwrap_or(u32::MAX).max(1);
     Ok(ExecRequest {
         container_id: container_id.to_owned(),
         exec_id: exec_id.to_owned(),
         process_json: json(method, &plan.process)?,
         tty: plan.tty,
         stdin: plan.stdin,
+        start_within_ms: within.map_or(0, within_ms),
         ..ExecRequest::default()
     })
 }

@@ -264,10 +264,18 @@ impl Guest {
         .map(drop)
     }
 
-    /// Starts one more process in a running container. `exec_id` is the caller's choice and not empty.
-    pub async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), GuestError> {
+    /// Starts one more process in a running container. `exec_id` is the caller's choice and not empty. Its
+    /// program does not begin later than `within` after the call has reached the agent, and never later than
+    /// the agent's own bound. An older agent knows only the latter.
+    pub async fn exec(
+        &self,
+        container_id: &str,
+        exec_id: &str,
+        plan: &ExecPlan,
+        within: Option<Duration>,
+    ) -> Result<(), GuestError> {
         const METHOD: &str = "Exec";
-        let request = convert::exec(METHOD, container_id, exec_id, plan)?;
+        let request = convert::exec(METHOD, container_id, exec_id, plan, within)?;
         self.call(Point::AgentExec, METHOD, LONG, async |client: AgentClient| {
             client.exec(context(LONG), &request).await
         })

@@ -16,7 +16,7 @@ use oci_spec::runtime::LinuxDevice;
 use proto_agent::agent::CreateContainerRequest;
 
 use crate::containers::{Container, ContainerError, Phase, cgroup_path};
-use crate::launcher;
+use crate::launcher::{self, Deadline};
 use crate::lifecycle::block_devices;
 use crate::lifecycle::declared_volumes;
 use crate::lifecycle::filter;
@@ -111,7 +111,7 @@ async fn build(
         console_socket: pending.console(),
         filter,
     };
-    let launched = launcher::launch(&pod.reaper, &launch, descriptors, launcher::deadline()).await?;
+    let launched = launcher::launch(&pod.reaper, &launch, descriptors, Deadline::of_call()).await?;
     // The container's nodes exist now, so the rules may be put on the held container.
     let rules = resources.as_ref().and_then(|resources| resources.devices().as_deref()).unwrap_or_default();
     devices::restrict(container.cgroup(), rules)?;

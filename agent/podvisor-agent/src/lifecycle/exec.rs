@@ -7,7 +7,7 @@ use agent_container::launch::{Launch, LaunchKind, ProcessLimit};
 use proto_agent::agent::ExecRequest;
 
 use crate::containers::{Container, ContainerError, Exec, Phase, check_id};
-use crate::launcher;
+use crate::launcher::{self, Deadline};
 use crate::lifecycle::stdio;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
@@ -15,12 +15,14 @@ use crate::process::{Process, Role};
 /// Most execs remembered for one container, including running ones. Probes make many.
 const EXECS_MAX: usize = 256;
 
-/// Starts the process. On return it is running or has already ended.
+/// Starts the process. On return it is running or has already ended. After the caller's bound its program
+/// does not begin any more: nobody would wait for it.
 pub(crate) async fn exec(pod: &Pod, request: ExecRequest) -> Result<(), ContainerError> {
+    let deadline = Deadline::of_caller(request.start_within_ms);
     check_id(&request.exec_id)?;
     let container = pod.containers.get(&request.container_id)?;
     let first = reserve(&container, &request.exec_id)?;
-    let result = launch(pod, &container, first, &request).await;
+    let result = launch(pod, &container, first, &request, deadline).await;
     let mut execs = container.execs();
     match result {
         Ok(process) => {
@@ -79,6 +81,7 @@ async fn launch(
     container: &Container,
     first: i32,
     request: &ExecRequest,
+    deadline: Deadline,
 ) -> Result<Arc<Process>, ContainerError> {
     let template = container.exec_template.get().ok_or_else(|| container.wrong_phase(&Phase::Creating))?;
     let exec = template.exec(&request.process_json, first, request.tty)?;
@@ -96,7 +99,6 @@ async fn launch(
         console_socket: pending.console(),
         filter: template.filter(),
     };
-    let deadline = launcher::deadline();
     let launched = launcher::launch(&pod.reaper, &launch, descriptors, deadline).await?;
     // The terminal belongs to the user before the program can open it.
     let streams = pending.streams().await.map_err(container.io("receive the terminal"))?;

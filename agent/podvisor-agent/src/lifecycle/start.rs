@@ -1,7 +1,7 @@
 //! StartContainer: releases a held container, and waits until its program is executed or refused.
 
 use crate::containers::{ContainerError, Phase};
-use crate::launcher;
+use crate::launcher::Deadline;
 use crate::pod::Pod;
 
 /// Starts the container. A container is refused unless it is held.
@@ -22,5 +22,5 @@ pub(crate) async fn start(pod: &Pod, id: &str) -> Result<(), ContainerError> {
             }
         }
     };
-    Ok(reports.start(launcher::deadline()).await?)
+    Ok(reports.start(Deadline::of_call()).await?)
 }

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use proto_agent::agent::{ConfigurePodRequest, PreparePodRequest, StatsResponse, StreamKind, UsageResponse};
@@ -49,7 +50,14 @@ pub(crate) trait Agent: Debug + Send + Sync {
     async fn resize_volume(&self, volume: &str, limits: VolumeLimits) -> Result<(), BackendError>;
     /// Kills, unmounts and forgets a container; unknown ids are no error.
     async fn remove_container(&self, container_id: &str) -> Result<(), BackendError>;
-    async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), BackendError>;
+    /// Starts a command. Its program does not begin later than `within` after the agent has the call.
+    async fn exec(
+        &self,
+        container_id: &str,
+        exec_id: &str,
+        plan: &ExecPlan,
+        within: Option<Duration>,
+    ) -> Result<(), BackendError>;
     /// Waits for a process's end. An empty exec id names the container's first process.
     async fn wait(&self, container_id: &str, exec_id: &str) -> Result<ProcessExit, BackendError>;
     /// Sends a signal. Returns the guest's processes not yet ended by a SIGKILL.
@@ -205,8 +213,14 @@ impl Agent for GuestAgent {
         Ok(self.0.remove_container(container_id).await?)
     }
 
-    async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), BackendError> {
-        Ok(self.0.exec(container_id, exec_id, plan).await?)
+    async fn exec(
+        &self,
+        container_id: &str,
+        exec_id: &str,
+        plan: &ExecPlan,
+        within: Option<Duration>,
+    ) -> Result<(), BackendError> {
+        Ok(self.0.exec(container_id, exec_id, plan, within).await?)
     }
 
     async fn wait(&self, container_id: &str, exec_id: &str) -> Result<ProcessExit, BackendError> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use oci_spec::runtime::Process;
 use proto_agent::agent::StreamKind;
 use runtime_spec::{ExecPlan, ExecSpec};
+use tokio::time::Instant;
 
 use super::captured::{CaptureRoom, CapturedOutput};
 use super::streams::{ExecEnd, ProcessEnd, ProcessInput, ProcessOutput, ProcessStreams, Source};
@@ -21,6 +22,10 @@ const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
 /// and a busy guest is no failure of its program. One that does not answer is.
 const STARTED_WITHIN: Duration = Duration::from_secs(10);
 
+/// How much earlier than its caller the agent gives a command up. So none begins that its caller has given
+/// up, however long the call is on its way.
+const AGENT_EARLIER: Duration = Duration::from_secs(1);
+
 /// A command to run.
 #[derive(Debug)]
 pub(crate) struct Exec {
@@ -31,18 +36,18 @@ pub(crate) struct Exec {
 }
 
 impl Exec {
-    /// Starts it.
-    async fn start(&self) -> Result<ExecEnd, PodError> {
+    /// Starts it. The guest does not start it later than `within`.
+    async fn start(&self, within: Option<Duration>) -> Result<ExecEnd, PodError> {
         let exec_id = clock::new_id();
         let plan = ExecPlan::resolve(&self.process, self.spec.clone());
-        let starting = self.live.agent.exec(&self.container_id, &exec_id, &plan);
+        let starting = self.live.agent.exec(&self.container_id, &exec_id, &plan, within);
         self.live.call("starting the command", starting).await?;
         Ok(ExecEnd { live: self.live.clone(), container_id: self.container_id.clone(), exec_id })
     }
 
     /// Starts it and opens its streams. If the streams cannot be opened, it is killed.
     pub(crate) async fn streams(self) -> Result<ProcessStreams, PodError> {
-        let end = self.start().await?;
+        let end = self.start(None).await?;
         match self.open(&end.exec_id).await {
             Ok((input, stdout, stderr)) => {
                 Ok(ProcessStreams { input, stdout: Some(stdout), stderr, end: ProcessEnd::Exec(end) })
@@ -95,16 +100,26 @@ impl Exec {
         Err(PodError::new(PodErrorKind::DeadlineExceeded, text))
     }
 
-    /// Starts it. If it has a timeout, the guest must answer soon. A command whose output nobody opens is
-    /// ended by the agent.
+    /// Starts it. If it has a timeout, the guest must answer soon, and does not start it after that. A
+    /// command whose output nobody opens is ended by the agent.
     async fn start_in_time(&self, timeout: Option<Duration>) -> Result<ExecEnd, PodError> {
-        let Some(timeout) = timeout else { return self.start().await };
+        let Some(timeout) = timeout else { return self.start(None).await };
         let bound = timeout.max(STARTED_WITHIN);
-        tokio::time::timeout(bound, self.start()).await.unwrap_or_else(|_| {
+        let within = bound.saturating_sub(AGENT_EARLIER);
+        let begun = Instant::now();
+        let late = |why: &str| {
             let seconds = bound.as_secs_f32();
-            let late = format!("the command was not started within {seconds} s: the guest does not answer");
-            Err(PodError::new(PodErrorKind::DeadlineExceeded, late))
-        })
+            let text = format!("the command was not started within {seconds} s: {why}");
+            PodError::new(PodErrorKind::DeadlineExceeded, text)
+        };
+        match tokio::time::timeout(bound, self.start(Some(within))).await {
+            // The agent has given it up.
+            Ok(Err(error)) if error.kind() == PodErrorKind::Internal && begun.elapsed() >= within => {
+                Err(late("the guest is held up").because(error))
+            }
+            Ok(started) => started,
+            Err(_) => Err(late("the guest does not answer")),
+        }
     }
 
     async fn collect(&self, exec_id: &str) -> Result<ExecOutput, PodError> {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use proto_agent::agent::{
@@ -241,7 +242,19 @@ impl Agent for FakeAgent {
         self.script.done("agent.remove").await
     }
 
-    async fn exec(&self, container_id: &str, exec_id: &str, plan: &ExecPlan) -> Result<(), BackendError> {
+    async fn exec(
+        &self,
+        container_id: &str,
+        exec_id: &str,
+        plan: &ExecPlan,
+        within: Option<Duration>,
+    ) -> Result<(), BackendError> {
+        self.script.state().execs_within.push(within);
+        let holds = self.script.state().holds_execs;
+        if let Some(within) = within.filter(|_| holds) {
+            tokio::time::sleep(within).await;
+            return Err(BackendError::new(BackendErrorKind::Refused, "the process was not built in time"));
+        }
         self.step("agent.exec").await?;
         let args = plan.process.args().clone().unwrap_or_default();
         let fake = match args[0].as_str() {

@@ -55,6 +55,23 @@ async fn a_guest_that_does_not_start_a_command_is_out_of_time_within_seconds() {
     assert_eq!(begun.elapsed(), Duration::from_secs(10));
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_agent_gives_a_command_up_before_its_caller_does() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    for timeout in [None, Some(1), Some(60)] {
+        let timeout = timeout.map(Duration::from_secs);
+        world.pods.exec_sync(&id, command(&["true"]), timeout).await.unwrap();
+    }
+    let within = [None, Some(9), Some(59)].map(|within| within.map(Duration::from_secs));
+    assert_eq!(world.script.state().execs_within, within);
+    world.script.state().holds_execs = true;
+    let held = world.pods.exec_sync(&id, command(&["true"]), Some(Duration::from_secs(1))).await;
+    let error = held.unwrap_err();
+    assert_eq!(error.kind(), PodErrorKind::DeadlineExceeded);
+    assert!(error.to_string().contains("was not started within 10 s"), "{error}");
+}
+
 #[tokio::test]
 async fn a_command_ends_with_the_call_that_waits_for_it() {
     let world = World::new().await;

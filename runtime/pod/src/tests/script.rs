@@ -65,6 +65,10 @@ struct PlannedFault {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
+    /// Bounds sent with commands.
+    pub(crate) execs_within: Vec<Option<Duration>>,
+    /// Whether agents hold commands up until their bounds.
+    pub(crate) holds_execs: bool,
     /// Steps that fail.
     pub(crate) failing: BTreeSet<String>,
     /// Steps refused by the other side.
