@@ -43,18 +43,20 @@ impl Sides {
         Ok(answer)
     }
 
-    /// Configures both. The upstream is configured again whenever it comes back.
+    /// Configures both, whether the other one takes the configuration or not. Our error is the first. The
+    /// upstream is configured again whenever it comes back.
     pub(super) async fn configure(
         &self,
         call: &Call,
         request: Request<Bytes>,
     ) -> Result<Response<Bytes>, Status> {
         self.upstream.set_configuration(request.get_ref().clone());
-        let answer = unary(self.ours.clone(), &call.path, copy(&request)).await?;
+        let answer = unary(self.ours.clone(), &call.path, copy(&request)).await;
         if self.upstream.link.is_up() {
-            self.upstream.link.call(&call.upstream_path, request).await?;
+            let theirs = self.upstream.link.call(&call.upstream_path, request).await;
+            return answer.and_then(|answer| theirs.map(|_| answer));
         }
-        Ok(answer)
+        answer
     }
 }
 

@@ -109,6 +109,22 @@ async fn a_configuration_reaches_an_upstream_that_was_down() {
 }
 
 #[tokio::test]
+async fn a_configuration_reaches_each_side_whether_the_other_takes_it_or_not() {
+    let world = World::start().await;
+    let update = v1::UpdateRuntimeConfigRequest::default();
+    let configure = async || world.runtime::<()>("UpdateRuntimeConfig", &update).await;
+    world.ours.refuses("UpdateRuntimeConfig", Status::internal("our disk is full"));
+    world.theirs.answers("UpdateRuntimeConfig", &());
+    assert_eq!(configure().await.unwrap_err().message(), "our disk is full");
+    assert_eq!(world.theirs.asked("UpdateRuntimeConfig").len(), 1);
+    world.theirs.refuses("UpdateRuntimeConfig", Status::internal("theirs is full"));
+    assert_eq!(configure().await.unwrap_err().message(), "our disk is full", "ours is the first");
+    world.ours.answers("UpdateRuntimeConfig", &());
+    assert_eq!(configure().await.unwrap_err().message(), "theirs is full");
+    assert_eq!(world.ours.asked("UpdateRuntimeConfig").len(), 3);
+}
+
+#[tokio::test]
 async fn a_status_has_both_sides_handlers_and_says_that_the_upstream_is_gone() {
     let mut world = World::start().await;
     let handler = |name: &str| v1::RuntimeHandler { name: name.into(), features: Some(Default::default()) };
