@@ -97,6 +97,8 @@ pub(crate) struct Driver {
     shared_groups: BTreeSet<u32>,
     /// Whether plugins have been notified of the pod's stop.
     is_heard_to_stop: bool,
+    /// Whether the scratch disk is known to be removed.
+    scratch_gone: bool,
 }
 
 impl Driver {
@@ -110,6 +112,7 @@ impl Driver {
         let (exit_sender, exits) = mpsc::channel(EXITS);
         let capacity = Capacity::new(&record, status.capacity.clone());
         let full_disks = FullDisks::of(live.as_ref());
+        let scratch_gone = status.stage == PodStage::Stopped;
         Driver {
             node,
             record,
@@ -131,6 +134,7 @@ impl Driver {
             template: None,
             shared_groups: BTreeSet::new(),
             is_heard_to_stop: false,
+            scratch_gone,
         }
     }
 
@@ -255,6 +259,7 @@ impl Driver {
         node.records.settle_pod_status(&record.id, &status).await;
         let undone = undo::undo(&node, &record, failed.vm.as_ref(), status.vmm).await;
         let mut driver = Driver::new(node, record, status, None);
+        driver.scratch_gone = undone.scratch_gone;
         match undone.left {
             None => match driver.forget().await {
                 Ok(()) => (failed.error, None),
@@ -391,6 +396,7 @@ impl Driver {
             commands: self.commands.clone(),
             live: self.live.clone(),
             phases: Arc::new(status.phases.clone()),
+            has_scratch: !self.scratch_gone,
             recovered: self.recovered.subscribe(),
         });
     }

@@ -182,6 +182,7 @@ impl Driver {
             self.status.vmm = None;
             self.plugs.vm_gone();
         }
+        self.scratch_gone = undone.scratch_gone;
         self.status.unclean = undone.left;
         match self.status.stage {
             PodStage::Stopping if self.status.unclean.is_none() => {

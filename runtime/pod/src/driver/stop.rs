@@ -79,6 +79,7 @@ impl Driver {
             self.plugs.vm_gone();
             self.status.vmm = None;
         }
+        self.scratch_gone |= undone.scratch_gone;
         match undone.left {
             None => {
                 self.status.stage = PodStage::Stopped;

@@ -22,6 +22,8 @@ pub(crate) struct PodEntry {
     pub(crate) commands: mpsc::Sender<Asked>,
     pub(crate) live: Option<Live>,
     pub(crate) phases: Arc<Vec<Phase>>,
+    /// Whether the pod's scratch disk is on the node, as far as the driver knows. It outlives a dead VM.
+    pub(crate) has_scratch: bool,
     /// Whether the pod's driver takes commands: false while the driver recovers the pod of an earlier daemon.
     pub(crate) recovered: watch::Receiver<bool>,
 }

@@ -313,9 +313,14 @@ impl Roster {
 }
 
 impl State {
-    /// Whether the pod with a name uses as much as a running one.
+    /// Whether the pod with a name is ready or becomes it.
     fn is_ready_or_starts(&self, id: &str) -> bool {
         self.pods.get(id).is_none_or(|pod| pod.view.state == PodState::Ready)
+    }
+
+    /// Whether the pod with a name has a scratch disk, or is about to have one.
+    fn has_scratch(&self, id: &str) -> bool {
+        self.pods.get(id).is_none_or(|pod| pod.has_scratch)
     }
 
     /// Checks whether there is room for another scratch disk.
@@ -323,7 +328,7 @@ impl State {
         let Some(sum_max) = scratch.sum_max else { return Ok(()) };
         let handler = &scratch.handler;
         let of_handler = self.names.values().filter(|holder| holder.handler == *handler);
-        let taking = of_handler.filter(|holder| self.is_ready_or_starts(&holder.id));
+        let taking = of_handler.filter(|holder| self.has_scratch(&holder.id));
         let taken: u64 = taking.map(|holder| holder.scratch_bytes).fold(0, u64::saturating_add);
         if taken.saturating_add(scratch.bytes) <= sum_max {
             return Ok(());

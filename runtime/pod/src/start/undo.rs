@@ -30,6 +30,8 @@ enum Step {
 pub(crate) struct Undone {
     /// No process runs the pod's VM any more.
     pub(crate) vm_gone: bool,
+    /// The pod's scratch disk is removed.
+    pub(crate) scratch_gone: bool,
     /// Description of the remaining leftovers.
     pub(crate) left: Option<String>,
 }
@@ -41,10 +43,11 @@ pub(crate) async fn undo(
     vm: Option<&Arc<dyn Vm>>,
     vmm: Option<VmmProcess>,
 ) -> Undone {
-    let mut start = Start { node, record, vm, vmm, vm_gone: false };
+    let mut start = Start { node, record, vm, vmm, vm_gone: false, scratch_gone: false };
     let left = Journal::from([Step::Files, Step::Network, Step::Vm]).drain(&mut start).await;
     let left: Vec<String> = left.iter().map(PodError::chain).collect();
-    Undone { vm_gone: start.vm_gone, left: (!left.is_empty()).then(|| left.join("; ")) }
+    let Start { vm_gone, scratch_gone, .. } = start;
+    Undone { vm_gone, scratch_gone, left: (!left.is_empty()).then(|| left.join("; ")) }
 }
 
 /// Ends the pod's VM, and leaves all else of the pod as it is.
@@ -65,6 +68,7 @@ struct Start<'a> {
     /// The VMM on record.
     vmm: Option<VmmProcess>,
     vm_gone: bool,
+    scratch_gone: bool,
 }
 
 #[async_trait]
@@ -81,7 +85,9 @@ impl Undo<Step> for Start<'_> {
                 runtime_spans::step(span!("take the network down"), network::down(node, record)).await
             }
             Step::Files if self.vm_gone => {
-                runtime_spans::step(span!("clear the files"), vm::clear(node, record)).await
+                runtime_spans::step(span!("clear the files"), vm::clear(node, record)).await?;
+                self.scratch_gone = true;
+                Ok(())
             }
             // If the VM may still write to its disk, the disk stays. The VM's own failure is reported.
             Step::Files => Ok(()),

@@ -345,6 +345,38 @@ async fn a_pod_beyond_the_sum_of_scratch_disks_is_refused_until_another_has_ende
     world.pods.run(pod("third")).await.unwrap();
 }
 
+#[tokio::test]
+async fn a_scratch_disk_counts_until_it_is_removed() {
+    let world = World::new().await;
+    let handler = HandlerConfig {
+        name: "kvm".into(),
+        scratch_bytes: 1 << 20,
+        scratch_sum_bytes: Some(1 << 20),
+        ..HandlerConfig::default()
+    };
+    let default_handler = Some("kvm".into());
+    let start = StartConfig { handlers: vec![handler], default_handler, ..StartConfig::default() };
+    world.pods.set_start(start);
+    let refused = async || {
+        let refused = world.pods.run(pod("next")).await.unwrap_err();
+        assert!(refused.to_string().contains("its pods have 1 MiB"), "{refused}");
+    };
+    let id = world.pods.run(pod("web")).await.unwrap();
+    world.script.vm().crash("oops\n");
+    world.until(|world| world.pods.pod(&id).unwrap().state == PodState::NotReady).await;
+    refused().await;
+    world.script.fail("network.teardown");
+    world.pods.stop(&id).await.unwrap_err();
+    let next = world.pods.run(pod("next")).await.unwrap();
+    world.script.fail("vm.shutdown");
+    world.pods.stop(&next).await.unwrap_err();
+    let error = world.pods.run(pod("third")).await.unwrap_err();
+    assert!(error.to_string().contains("its pods have 1 MiB"), "{error}");
+    world.script.repair();
+    world.pods.stop(&next).await.unwrap();
+    world.pods.run(pod("third")).await.unwrap();
+}
+
 #[test]
 fn the_scratch_disks_of_an_earlier_daemons_pods_count_for_their_handler() {
     let (left, ()) = life(None, async |world: &World| drop(world.pods.run(pod("first")).await.unwrap()));

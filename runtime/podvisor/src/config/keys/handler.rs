@@ -54,7 +54,8 @@ pub(super) const KEYS: &[Key] = &[
         kind: "number, MiB",
         unset: Some(("65536", "no bound")),
         text: "Maximum size of all scratch disks of the handler's pods together, at least `scratch_mib`. A \
-               pod beyond it is refused until another one has ended.",
+               pod beyond it is refused until another one has ended. A pod's disk counts until the pod is \
+               stopped, even if its VM has died.",
         takes: Takes::Reload,
     },
     Key {
