@@ -33,6 +33,7 @@ mod images;
 mod kernel_limits;
 mod launcher;
 mod lifecycle;
+mod memory_protection;
 mod memory_volumes;
 mod network;
 mod page_cache;

@@ -25,6 +25,7 @@ use crate::lifecycle::remove;
 use crate::lifecycle::root;
 use crate::lifecycle::stdio;
 use crate::lifecycle::volumes;
+use crate::memory_protection;
 use crate::pod::Pod;
 use crate::process::{Process, Role};
 use crate::user_namespace::UserNamespace;
@@ -117,6 +118,7 @@ async fn build(
     devices::restrict(container.cgroup(), rules)?;
     let files = request.cgroup_files.iter().map(|(file, value)| (file.clone(), value.clone()));
     limits::apply(container.cgroup(), &files.collect())?;
+    memory_protection::renew(pod);
     pod.host_sockets.attach(&pod.shared.work, container, launched.pid).await?;
     let streams = pending.streams().await.map_err(container.io("receive the terminal"))?;
     let shared = request.shared_mounts.then(|| Arc::clone(&pod.shared));

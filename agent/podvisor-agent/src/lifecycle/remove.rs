@@ -13,6 +13,7 @@ use nix::mount::MntFlags;
 use tokio::time::{Instant, sleep};
 
 use crate::containers::{Container, ContainerError, Phase};
+use crate::memory_protection;
 use crate::pause::SELF;
 use crate::pod::Pod;
 use crate::remove_tree;
@@ -62,6 +63,7 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
         .map_err(container.io("end the making of the layers"))?;
     unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
     container.cgroup().remove().map_err(container.io("remove the cgroup"))?;
+    memory_protection::renew(pod);
     remove_directory(&container.directory()).map_err(container.io("remove the container's directory"))?;
     remove_scratch(pod, container).await.map_err(container.io("remove the writable layer"))?;
     loop {

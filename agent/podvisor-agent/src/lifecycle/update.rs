@@ -4,6 +4,7 @@ use agent_container::limits;
 use proto_agent::agent::UpdateContainerRequest;
 
 use crate::containers::{ContainerError, Phase};
+use crate::memory_protection;
 use crate::pod::Pod;
 
 /// Writes the limits, either all or none. Runs on a separate thread, because the kernel may have to reclaim
@@ -21,5 +22,7 @@ pub(crate) async fn update(pod: &Pod, request: UpdateContainerRequest) -> Result
     let cgroup = container.cgroup().clone();
     let files = request.cgroup_files.into_iter().collect();
     let changed = tokio::task::spawn_blocking(move || limits::change(&cgroup, &files)).await;
-    changed.map_err(|dead| container.io("change the limits")(dead.into()))?.map_err(ContainerError::from)
+    changed.map_err(|dead| container.io("change the limits")(dead.into()))??;
+    memory_protection::renew(pod);
+    Ok(())
 }
