@@ -3,6 +3,7 @@
 use runtime_spans::Carried;
 use runtime_spec::{ContainerSpec, Resources};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tracing::Span;
 
 use crate::error::PodError;
@@ -50,8 +51,8 @@ pub(crate) enum Command {
     UpdatePod(Box<(Resources, Resources)>, Reply<()>),
     /// Removes a container; kills it if need be.
     RemoveContainer(String, Reply<()>),
-    /// Ends the VM: the node goes down.
-    PowerOff(Reply<()>),
+    /// Ends the VM: the node goes down. Killed containers may write until this time.
+    PowerOff(Instant, Reply<()>),
     /// Stops the pod.
     Stop(Reply<()>),
     /// Stops and forgets the pod; the driver ends.

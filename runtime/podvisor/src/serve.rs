@@ -196,7 +196,7 @@ async fn leave_pods(pods: &Pods) {
         return info!("stopped; pods go on");
     };
     let grace = time.saturating_sub(POWER_OFF_RESERVE);
-    if tokio::time::timeout(time, pods.power_off(grace)).await.is_err() {
+    if tokio::time::timeout(time, pods.power_off(grace, time)).await.is_err() {
         tracing::warn!("pods that have not ended go down with the node");
     }
     info!("stopped, with all pods");

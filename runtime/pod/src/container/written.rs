@@ -24,7 +24,17 @@ pub(crate) struct Written {
 impl Written {
     /// Begins with a kill.
     pub(crate) fn begin(vm: &dyn Vm) -> Written {
-        Written { bytes: vm.written_bytes(), until: Instant::now() + WRITTEN_WITHIN }
+        Written::until(vm, Instant::now() + WRITTEN_WITHIN)
+    }
+
+    /// Begins with a kill, with this time limit.
+    pub(crate) fn until(vm: &dyn Vm, until: Instant) -> Written {
+        Written { bytes: vm.written_bytes(), until }
+    }
+
+    /// The end of the next wait of this length, or of all waits if that is earlier.
+    pub(crate) fn next_look(&self, wait: Duration) -> Instant {
+        self.until.min(Instant::now() + wait)
     }
 
     /// Returns true if the VM has written much since the last look, and there is time left.

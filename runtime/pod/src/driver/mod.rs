@@ -19,7 +19,7 @@ mod recover;
 mod size;
 mod start_container;
 mod step;
-mod stop;
+pub(crate) mod stop;
 mod stop_with_containers;
 mod update_limits;
 mod volume_disks;
@@ -332,7 +332,7 @@ impl Driver {
                 answer(reply, self.update_pod(&update.0, &update.1).await);
             }
             Command::RemoveContainer(id, reply) => answer(reply, self.remove_container(&id).await),
-            Command::PowerOff(reply) => answer(reply, self.power_off().await),
+            Command::PowerOff(by, reply) => answer(reply, self.power_off(by).await),
             Command::Stop(reply) => answer(reply, self.stop().await),
             Command::Remove(reply) => {
                 let outcome = self.remove().await;

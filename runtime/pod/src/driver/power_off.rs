@@ -3,8 +3,10 @@
 
 use runtime_spans::{always, span};
 use runtime_spec::ExitReason;
+use tokio::time::Instant;
 
 use super::Driver;
+use crate::container::written::Written;
 use crate::error::PodError;
 use crate::live;
 use crate::record::PodStage;
@@ -13,11 +15,12 @@ use crate::record::PodStage;
 pub(crate) const NODE_DOWN: &str = "the node went down";
 
 impl Driver {
-    /// Ends all containers, lets the guest write its disks, and ends the VM.
-    pub(super) async fn power_off(&mut self) -> Result<(), PodError> {
+    /// Ends all containers, lets the guest write its disks, and ends the VM. Killed containers of a VM that
+    /// writes are waited for until `written_by`.
+    pub(super) async fn power_off(&mut self, written_by: Instant) -> Result<(), PodError> {
         let Some(live) = self.live.clone() else { return Ok(()) };
-        // The node does not wait for longer.
-        always(span!("kill the containers"), self.kill_containers(&live, None)).await;
+        let written = Written::until(&*live.vm, written_by);
+        always(span!("kill the containers"), self.kill_containers(&live, written)).await;
         self.shut_guest_down(&live).await;
         self.stop_sockets().await;
         live::end(&*live.vm).await?;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use runtime_spans::{always, span, step};
 use runtime_spec::ExitReason;
+use tokio::time::timeout_at;
 
 use super::{Driver, step};
 use crate::blocking::blocking_within;
@@ -19,7 +20,7 @@ use crate::start::undo;
 const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long the agent may take to sync and unmount.
-const SHUTDOWN_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const SHUTDOWN_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long removing the pod's files may take.
 const REMOVED_WITHIN: Duration = Duration::from_secs(60);
@@ -64,7 +65,7 @@ impl Driver {
         self.publish();
         if let Some(live) = self.live.clone() {
             let written = Written::begin(&*live.vm);
-            always(span!("kill the containers"), self.kill_containers(&live, Some(written))).await;
+            always(span!("kill the containers"), self.kill_containers(&live, written)).await;
         }
         self.be_heard_to_stop().await;
         if let Some(live) = self.live.clone() {
@@ -146,9 +147,9 @@ impl Driver {
         always(span!("let plugins hear"), self.node.plugins.pod_stops(&self.view())).await;
     }
 
-    /// Kills all running containers and waits until their output is in the log, with a time limit. With
-    /// `written` it waits longer while the VM writes.
-    pub(super) async fn kill_containers(&mut self, live: &Live, mut written: Option<Written>) {
+    /// Kills all running containers and waits until their output is in the log, with a time limit. It waits
+    /// longer while the VM writes.
+    pub(super) async fn kill_containers(&mut self, live: &Live, mut written: Written) {
         let may_run = |stage| matches!(stage, ContainerStage::Running | ContainerStage::Unknown);
         let running = self.containers.ids_in(may_run);
         let kills = running.iter().map(|id| async move {
@@ -156,7 +157,7 @@ impl Driver {
                 tracing::debug!(container = id, error = error.chain(), "a container goes with its VM");
             }
         });
-        let killed = tokio::time::timeout(KILLED_WITHIN, futures::future::join_all(kills)).await;
+        let killed = timeout_at(written.next_look(KILLED_WITHIN), futures::future::join_all(kills)).await;
         if killed.is_err() {
             tracing::warn!(
                 pod = self.record.id,
@@ -179,8 +180,8 @@ impl Driver {
             }
         };
         tokio::pin!(until_gone);
-        while tokio::time::timeout(KILLED_WITHIN, &mut until_gone).await.is_err() {
-            if !written.as_mut().is_some_and(|written| written.goes_on(&*live.vm)) {
+        while timeout_at(written.next_look(KILLED_WITHIN), &mut until_gone).await.is_err() {
+            if !written.goes_on(&*live.vm) {
                 tracing::warn!(pod, "killed containers do not end; the VM is taken from under them");
                 return;
             }
