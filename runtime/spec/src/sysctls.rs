@@ -21,14 +21,24 @@ const OVERCOMMIT: (&str, &str) = ("vm.overcommit_memory", "1");
 const MAP_COUNT: (&str, &str) = ("vm.max_map_count", "1048576");
 const ASYNC_REQUESTS: (&str, &str) = ("fs.aio-max-nr", "1048576");
 
+/// Settings of distributions on every node (systemd's `50-default.conf`, procps' `protect-links.conf`). They
+/// keep a program from following a link, and from opening a file, that another user put in its way in a
+/// directory like `/tmp`. The kernel's own values are 0 (fs/namei.c).
+const LINKS: [(&str, &str); 4] = [
+    ("fs.protected_fifos", "1"),
+    ("fs.protected_hardlinks", "1"),
+    ("fs.protected_regular", "2"),
+    ("fs.protected_symlinks", "1"),
+];
+
 impl PodSpec {
     /// The kernel settings to make in the guest.
     pub fn guest_sysctls(&self) -> BTreeMap<String, String> {
         // Groups beyond a user namespace's mapping are not the network's.
         let has_user_namespace = !self.namespaces.gids.is_empty();
-        let defaults = [PORTS, FORWARD, OVERCOMMIT, MAP_COUNT, ASYNC_REQUESTS];
+        let defaults = [PORTS, FORWARD, OVERCOMMIT, MAP_COUNT, ASYNC_REQUESTS].into_iter().chain(LINKS);
         let mut all = self.sysctls.clone();
-        for (name, value) in defaults.into_iter().chain((!has_user_namespace).then_some(PING)) {
+        for (name, value) in defaults.chain((!has_user_namespace).then_some(PING)) {
             // Both separators are in use (sysctl(8)).
             if !self.sysctls.keys().any(|asked| asked.replace('/', ".") == name) {
                 all.insert(name.to_owned(), value.to_owned());
@@ -60,6 +70,7 @@ mod tests {
         assert_eq!((all[PORTS.0].as_str(), all[PING.0].as_str()), ("0", "0 2147483647"));
         assert_eq!(all[FORWARD.0], "1");
         assert_eq!(all["vm.max_map_count"], "1048576", "Elasticsearch starts from 262144");
+        assert_eq!(LINKS.map(|(name, _)| all[name].as_str()), ["1", "1", "2", "1"]);
         let asked = sysctls(&[("net/ipv4/ip_unprivileged_port_start", "500"), (OVERCOMMIT.0, "2")]);
         assert_eq!(asked["net/ipv4/ip_unprivileged_port_start"], "500");
         assert!(!asked.contains_key(PORTS.0));
@@ -70,8 +81,10 @@ mod tests {
     fn what_the_pod_asks_for_is_no_default() {
         let sysctls = [(PORTS.0.to_owned(), "0".to_owned()), ("net.core.somaxconn".into(), "9".into())];
         let pod = PodSpec { sysctls: sysctls.into(), ..PodSpec::default() };
-        let defaults = pod.default_sysctls();
-        assert_eq!(defaults, [ASYNC_REQUESTS.0, FORWARD.0, PING.0, MAP_COUNT.0, OVERCOMMIT.0]);
+        let mut defaults = vec![ASYNC_REQUESTS.0];
+        defaults.extend(LINKS.map(|(name, _)| name));
+        defaults.extend([FORWARD.0, PING.0, MAP_COUNT.0, OVERCOMMIT.0]);
+        assert_eq!(pod.default_sysctls(), defaults);
     }
 
     #[test]
