@@ -76,6 +76,7 @@ fn undo(
     record: &mut InstallRecord,
     made: SwitchRecord,
 ) -> Result<(), KubeletError> {
+    let is_renewed = made.earlier.is_some();
     match &made.earlier {
         Some(text) => root.write(&made.drop_in, text)?,
         None => {
@@ -83,8 +84,8 @@ fn undo(
         }
     }
     host.run("systemctl", &["daemon-reload"])?;
-    record.kubelet =
-        made.earlier.is_some().then(|| SwitchRecord { restart_due: false, earlier: None, ..made });
+    let again = SwitchRecord { restart_due: false, earlier: None, ..made };
+    record.kubelet = is_renewed.then_some(again);
     Ok(record.save(root)?)
 }
 
