@@ -81,13 +81,13 @@ async fn a_volume_with_files_or_without_a_slot_stays_on_the_node() {
 
 #[tokio::test]
 async fn a_pod_whose_volumes_are_shared_gets_no_new_disk_and_the_old_one_if_its_vm_can() {
-    let set: [(fn(&Script), bool); 3] = [
-        (|script| script.state().protocol = Some(2), false),
-        (|script| script.state().without_volume_slots = true, false),
+    let set: [fn(&Script); 3] = [
+        |script| script.state().protocol = Some(2),
+        |script| script.state().without_volume_slots = true,
         // The volume's files are nowhere else.
-        (|script| script.state().share_all_volumes = true, true),
+        |script| script.state().share_all_volumes = true,
     ];
-    for (set, can) in set {
+    for (set, can) in set.into_iter().zip([false, false, true]) {
         let ((dir, script), ()) = tokio::task::spawn_blocking(|| life(None, async |_| ())).await.unwrap();
         set(&script);
         let world = World::open(dir, script).await;
