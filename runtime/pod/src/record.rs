@@ -87,8 +87,8 @@ pub(crate) struct PodStatus {
     /// the handler allows it. Pods of earlier versions cannot.
     #[serde(default)]
     pub(crate) disk_volumes: bool,
-    /// Whether the guest may have the disks on which an earlier VM of the pod has put volumes. The handler has
-    /// no say: their files are nowhere else.
+    /// Whether the guest may have the disks on which an earlier VM of the pod has put volumes. The handler
+    /// has no say: their files are nowhere else.
     #[serde(default)]
     pub(crate) disk_images: bool,
     /// Whether programs of the pod may reach sockets of the node: its VMM and its agent can, and the handler

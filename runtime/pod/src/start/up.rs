@@ -41,8 +41,8 @@ pub(crate) struct Keeps {
 }
 
 /// Determines which volumes the guest may keep itself: its agent and its VMM can, and the pod's handler does
-/// not require all of them to be shared. The files on an existing disk are nowhere else, so it counts whatever
-/// the handler requires now.
+/// not require all of them to be shared. The files on an existing disk are nowhere else, so it counts
+/// whatever the handler requires now.
 pub(super) fn keeps(context: &StartContext, vm: &dyn Vm, protocol: u32, sockets: bool) -> Keeps {
     let rules = context.node.start.now();
     let handler = rules.find(context.record.handler());
