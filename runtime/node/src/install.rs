@@ -13,7 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::distribution::Distribution;
+use crate::distribution::{self, Distribution};
 use crate::host::{CallError, Host};
 use crate::kubelet::{self, KubeletError};
 use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
@@ -34,13 +34,9 @@ pub(crate) const DEVICE_PLUGIN: &str = "podvisor-device-plugin.service";
 /// A unit for one check of the node. The check boots a guest and needs devices not present in a container.
 const CHECK: ShortUnit = ShortUnit { name: "podvisor-check.service", log: "/run/podvisor-check.log" };
 
-/// Sockets of other runtimes, for a node where no running kubelet names its own.
-const SOCKETS: &[&str] = &[
-    "/run/containerd/containerd.sock",
-    "/run/crio/crio.sock",
-    "/run/k3s/containerd/containerd.sock",
-    "/run/k0s/containerd.sock",
-];
+/// Sockets of other runtimes, beside those of distributions, for a node where no running kubelet names its
+/// own.
+const SOCKETS: [&str; 2] = ["/run/containerd/containerd.sock", "/run/crio/crio.sock"];
 
 /// A requested installation.
 #[derive(Clone, Debug)]
@@ -249,11 +245,9 @@ fn configuration(
         }
         None => payload.configuration.clone(),
     };
-    let text = match Distribution::with_kubelet_inside(root).map_err(KubeletError::from)? {
-        Some(distribution) => match distribution.cni(root)? {
-            Some((configurations, plugins)) => settings::with_cni(&text, &configurations, &plugins)?,
-            None => text,
-        },
+    let distribution = Distribution::with_kubelet_inside(root).map_err(KubeletError::from)?;
+    let text = match distribution.map(|found| found.cni(root)).transpose()?.flatten() {
+        Some((configurations, plugins)) => settings::with_cni(&text, &configurations, &plugins)?,
         None => text,
     };
     record.restart_due = true;
@@ -271,10 +265,12 @@ fn other_runtime(root: &HostRoot) -> Result<Option<PathBuf>, InstallError> {
     {
         return Ok(Some(socket));
     }
+    let sockets: BTreeSet<_> =
+        SOCKETS.into_iter().chain(distribution::ALL.iter().map(|one| one.containerd)).collect();
     let mut found = Vec::new();
-    for socket in SOCKETS {
+    for socket in sockets {
         if root.kind(Path::new(socket))?.is_some() {
-            found.push((*socket).to_owned());
+            found.push(socket.to_owned());
         }
     }
     match found.len() {
