@@ -4,14 +4,15 @@
 use std::process::ExitCode;
 
 use anyhow::bail;
-use runtime_spec::parse_signal;
+use runtime_spec::{Signal, parse_signal};
 
 use crate::complete;
 use crate::config::Config;
-use crate::daemon::{Daemon, DaemonError};
-use crate::listing::{self, Pod, State};
+use crate::daemon::Daemon;
+use crate::listing;
 use crate::one_by_one;
-use crate::sought::{Candidate, Kind, candidates, find};
+use crate::sought::{Candidate, candidates, find};
+use crate::stop::stop_containers;
 
 /// Arguments of `podvisor kill`.
 #[derive(Debug, clap::Args)]
@@ -28,8 +29,7 @@ pub(crate) struct Args {
 
 /// Kills the containers.
 pub(crate) async fn kill(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
-    let signal = parse_signal(&args.signal)?;
-    if signal != parse_signal("KILL")? {
+    if parse_signal(&args.signal)? != Signal::KILL {
         bail!(
             "CRI has no call that sends {}: `podvisor stop` sends the container's stop signal, and \
              `podvisor exec NAME kill -s {} PID` any signal, where the image has kill",
@@ -42,16 +42,6 @@ pub(crate) async fn kill(config: &Config, args: Args) -> anyhow::Result<ExitCode
     let all = candidates(&pods);
     // Nothing is killed if one is not found.
     let chosen = args.sought.iter().map(|sought| find(&all, sought)).collect::<Result<Vec<_>, _>>()?;
-    one_by_one::each(chosen, "killed", async |one: &&Candidate| kill_one(&daemon, &pods, one).await).await
-}
-
-async fn kill_one(daemon: &Daemon, pods: &[Pod], one: &Candidate) -> Result<(), DaemonError> {
-    if one.kind == Kind::Container {
-        return daemon.stop_container(&one.id, 0).await;
-    }
-    let containers = pods.iter().filter(|pod| pod.id == one.id).flat_map(|pod| &pod.containers);
-    for container in containers.filter(|container| container.state == State::Running) {
-        daemon.stop_container(&container.id, 0).await?;
-    }
-    Ok(())
+    one_by_one::each(chosen, "killed", async |one: &&Candidate| stop_containers(&daemon, &pods, one, 0).await)
+        .await
 }

@@ -37,15 +37,32 @@ pub(crate) async fn stop(config: &Config, args: Args) -> anyhow::Result<ExitCode
 }
 
 async fn stop_one(daemon: &Daemon, pods: &[Pod], one: &Candidate, seconds: u32) -> Result<(), DaemonError> {
+    // A pod's stop alone would kill its containers.
+    stop_containers(daemon, pods, one, seconds).await?;
+    match one.kind {
+        Kind::Container => Ok(()),
+        Kind::Pod => daemon.stop_pod(&one.id).await,
+    }
+}
+
+/// Stops a container, or the running containers of a pod. Each is killed after this time.
+///
+/// # Errors
+/// The daemon does not stop one. Those behind it are left.
+pub(crate) async fn stop_containers(
+    daemon: &Daemon,
+    pods: &[Pod],
+    one: &Candidate,
+    seconds: u32,
+) -> Result<(), DaemonError> {
     if one.kind == Kind::Container {
         return daemon.stop_container(&one.id, seconds).await;
     }
-    // A pod's stop alone would kill its containers.
     let containers = pods.iter().filter(|pod| pod.id == one.id).flat_map(|pod| &pod.containers);
     for container in containers.filter(|container| container.state == State::Running) {
         daemon.stop_container(&container.id, seconds).await?;
     }
-    daemon.stop_pod(&one.id).await
+    Ok(())
 }
 
 impl Subject for &Candidate {
