@@ -10,6 +10,8 @@ from outcome import Outcome
 
 # Number of slowest tests shown at the end.
 SHOWN = 20
+# Last lines shown of a job that failed without a failed test.
+LINES_OF_BROKEN = 20
 
 
 class Lanes:
@@ -25,6 +27,8 @@ class Lanes:
         self.ready = threading.Condition(self.lock)
         self.outcome = Outcome()
         self.done = []
+        # (job, output) of jobs that failed without a failed test.
+        self.broken = []
 
     def run(self):
         """Runs everything, and returns the outcome."""
@@ -58,6 +62,8 @@ class Lanes:
             with self.lock:
                 print(f"== {job.title}\n{output}", end="", flush=True)
                 self.outcome += outcome
+                if outcome.broken:
+                    self.broken.append((job, output))
         finally:
             # In any case: nothing waits for an ended job.
             with self.lock:
@@ -65,10 +71,13 @@ class Lanes:
                 self.ready.notify_all()
 
     def report(self):
-        """Prints the slowest end-to-end tests, and the failed ones."""
+        """Prints the slowest end-to-end tests, the failed ones, and failed jobs."""
         if self.done:
             print("== end-to-end tests that took longest: seconds by the clock, and of the processors")
         for test, _, seconds, processor in sorted(self.done, key=lambda done: -done[2])[:SHOWN]:
             print(f"{seconds:7.1f} {processor:7.1f}  {test}")
         for test in [test for test, passed, _, _ in self.done if not passed]:
             print(f"e2e: failed: {test}")
+        # Their counts say nothing, so the reason must stand beside the total.
+        for job, output in self.broken:
+            print(f"{job.name}: failed without a failed test; its last lines:", *output.splitlines()[-LINES_OF_BROKEN:], sep="\n  ")
