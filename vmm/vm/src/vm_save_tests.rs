@@ -169,6 +169,59 @@ fn a_clone_has_the_vcpus_that_were_made_and_makes_others_when_asked() {
     assert!(clone.make_vcpus(3).is_err(), "the guest knows of two");
 }
 
+/// A host measures its TSC's rate at each boot, and a template may be from before the last one.
+#[test]
+fn a_clone_has_the_hosts_own_rate_for_all_its_vcpus() {
+    let Some(kvm) = kvm() else { return };
+    let two = VmConfig { vcpus: 2, ..config() };
+    let saved = Template::of(&mut assemble(&kvm, &two, |_| Ok(())).unwrap());
+    let rate = |state: &serde_json::Value| state["vcpus"][0]["tsc_khz"].as_u64().unwrap();
+    let mut here = 0;
+    let other = saved.with(|state| {
+        here = rate(state);
+        state["vcpus"][0]["tsc_khz"] = (here - 1).into();
+    });
+    let mut clone = other.restore_as(&kvm, &two, Vec::new()).unwrap();
+    clone.make_vcpus(2).unwrap();
+    let (_, vcpus) = clone.save_kvm().unwrap();
+    let rates: Vec<u64> = vcpus.iter().map(|vcpu| vcpu.tsc_khz().into()).collect();
+    assert_eq!(rates, [here; 2]);
+    let far = saved.with(|state| state["vcpus"][0]["tsc_khz"] = (here * 101 / 100).into());
+    let refused = far.restore_as(&kvm, &two, Vec::new()).unwrap_err();
+    assert!(format!("{refused:?}").contains("TscRate"), "{refused:?}");
+}
+
+/// The age of a saved guest, in seconds: more than any test takes.
+const AGE_S: u64 = 1_000_000;
+
+/// Where KVM has offsets of the TSC. Emulated KVM may have none.
+#[test]
+fn a_vcpu_made_behind_a_restore_has_the_time_of_the_first() {
+    let Some(kvm) = kvm() else { return };
+    let two = VmConfig { vcpus: 2, ..config() };
+    let saved = Template::of(&mut assemble(&kvm, &two, |_| Ok(())).unwrap());
+    let mut second = 0;
+    let old = saved.with(|state| {
+        second = state["vcpus"][0]["tsc_khz"].as_u64().unwrap() * 1000;
+        state["vcpus"][0]["tsc_khz"] = (second / 1000 - 1).into();
+        let msrs = state["vcpus"][0]["msrs"].as_array_mut().unwrap();
+        // The TSC is the first one.
+        let mut tsc: kvm_bindings::kvm_msr_entry = serde_json::from_value(msrs[0].clone()).unwrap();
+        assert_eq!(tsc.index, 0x10);
+        tsc.data = AGE_S * second;
+        msrs[0] = serde_json::to_value(tsc).unwrap();
+    });
+    let mut clone = old.restore_as(&kvm, &two, Vec::new()).unwrap();
+    clone.make_vcpus(2).unwrap();
+    let (_, vcpus) = clone.save_kvm().unwrap();
+    let tsc: Vec<u64> = vcpus.iter().map(VcpuSnapshot::tsc).collect();
+    if tsc[0] < AGE_S * second {
+        eprintln!("skipped: this KVM sets no TSC");
+        return;
+    }
+    assert!(tsc[1] >= AGE_S * second, "{tsc:?}");
+}
+
 #[test]
 fn vcpus_that_could_not_be_made_are_made_by_a_later_request() {
     let Some(kvm) = kvm() else { return };

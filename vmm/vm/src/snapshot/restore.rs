@@ -63,8 +63,8 @@ impl Vm {
                 return Err(RestoreError::Processors);
             }
             let xsave_bytes = xsave_bytes(raw.vm);
-            for (vcpu, fd) in state.vcpus.iter().zip(raw.vcpus) {
-                vcpu.restore(fd, xsave_bytes).map_err(VmError::from)?;
+            for (index, (vcpu, fd)) in state.vcpus.iter().zip(raw.vcpus).enumerate() {
+                vcpu.restore(fd, xsave_bytes, index == 0).map_err(VmError::from)?;
             }
             if let Some(vcpu) = raw.vcpus.first() {
                 first_pages::map(vcpu, raw.memory, first_writes);

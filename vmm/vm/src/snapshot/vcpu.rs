@@ -11,6 +11,11 @@ use serde::{Deserialize, Serialize};
 const MSRS_PER_CALL: usize = 128;
 /// MSR_IA32_TSC. It must be set before the deadline, because the deadline counts in it.
 const TSC: u32 = 0x10;
+/// A TSC's value that no guest reaches: centuries from now, in nanoseconds.
+const TSC_FAR: u64 = 1 << 62;
+/// KVM scales no guest's TSC whose rate differs from the host's by at most one part in this number
+/// (`tsc_tolerance_ppm` is 250; `kvm_set_tsc_khz`, arch/x86/kvm/x86.c).
+const TSC_TOLERANCE: u64 = 4000;
 /// MSR_IA32_TSC_DEADLINE.
 const TSC_DEADLINE: u32 = 0x6e0;
 /// Bytes of `kvm_xsave`: the most KVM_GET_XSAVE can return, and the least KVM_GET_XSAVE2 returns.
@@ -31,6 +36,8 @@ pub enum VcpuSnapshotError {
     Msr { index: u32 },
     #[error("extended processor state of {saved} words, and this host has {here}")]
     Xsave { saved: usize, here: usize },
+    #[error("saved with a TSC of {saved} kHz, and this host's has {here} kHz")]
+    TscRate { saved: u32, here: u32 },
     #[error("a list of MSRs is too long")]
     TooLong,
 }
@@ -83,13 +90,26 @@ impl VcpuSnapshot {
         })
     }
 
-    /// Writes the state to a fresh vCPU with its CPUID set. KVM keeps the TSC's rate if it is already the
-    /// host's own.
-    pub(crate) fn restore(&self, fd: &VcpuFd, xsave_bytes: usize) -> Result<(), VcpuSnapshotError> {
+    /// Writes the state to a fresh vCPU with its CPUID set. `is_first` means that no vCPU of the VM has one
+    /// yet. The TSC has the host's rate afterwards, which may differ from the saved one by 250 millionths: hosts
+    /// measure it at each boot. KVM begins a vCPU of another rate than the last one's at 0, so the VM's later
+    /// vCPUs would not have the time of this one.
+    pub(crate) fn restore(
+        &self,
+        fd: &VcpuFd,
+        xsave_bytes: usize,
+        is_first: bool,
+    ) -> Result<(), VcpuSnapshotError> {
         let write = |part| move |source| VcpuSnapshotError::Write { part, source };
         let xsave = self.xsave(xsave_bytes)?;
-        if fd.get_tsc_khz().map_err(write("TSC frequency"))? != self.tsc_khz {
-            fd.set_tsc_khz(self.tsc_khz).map_err(write("TSC frequency"))?;
+        let here = fd.get_tsc_khz().map_err(write("TSC frequency"))?;
+        if u64::from(self.tsc_khz.abs_diff(here)) * TSC_TOLERANCE > u64::from(here) {
+            return Err(VcpuSnapshotError::TscRate { saved: self.tsc_khz, here });
+        }
+        if is_first {
+            // Before Linux 6.7 KVM takes a value within a second of a new vCPU's for an attempt to be equal to
+            // it. After a far one it takes the saved one as it is.
+            restore_msrs(fd, &[kvm_msr_entry { index: TSC, data: TSC_FAR, ..Default::default() }])?;
         }
         fd.set_mp_state(self.mp_state).map_err(write("multiprocessing state"))?;
         fd.set_regs(&self.regs).map_err(write("registers"))?;
@@ -194,6 +214,14 @@ fn restore_msrs(fd: &VcpuFd, entries: &[kvm_msr_entry]) -> Result<(), VcpuSnapsh
 
 #[cfg(test)]
 impl VcpuSnapshot {
+    pub(crate) fn tsc_khz(&self) -> u32 {
+        self.tsc_khz
+    }
+
+    pub(crate) fn tsc(&self) -> u64 {
+        self.msrs.iter().find(|entry| entry.index == TSC).unwrap().data
+    }
+
     /// Returns everything as text, except the TSC and values counting in it, because they advance by
     /// themselves.
     pub(crate) fn without_time(&self) -> String {

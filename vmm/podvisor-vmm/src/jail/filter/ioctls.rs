@@ -25,7 +25,6 @@ pub(super) const ALL: &[u64] = &[
     write(KVM, 0xa0, 64),   // KVM_SET_VCPU_EVENTS
     read(KVM, 0xa1, 128),   // KVM_GET_DEBUGREGS
     write(KVM, 0xa2, 128),  // KVM_SET_DEBUGREGS
-    none(KVM, 0xa2),        // KVM_SET_TSC_KHZ
     none(KVM, 0xa3),        // KVM_GET_TSC_KHZ
     read(KVM, 0xa4, 4096),  // KVM_GET_XSAVE
     write(KVM, 0xa5, 4096), // KVM_SET_XSAVE

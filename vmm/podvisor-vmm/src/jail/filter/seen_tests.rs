@@ -38,7 +38,6 @@ const ALLOCATOR: &[c_long] = &[libc::SYS_mremap];
 
 /// Commands and advice that were not seen, by call.
 const UNSEEN_ARGUMENTS: &[(Thread, &str, &[u64], &str)] = &[
-    (Thread::Control, "ioctl", &[0xaea2], "KVM_SET_TSC_KHZ: the TSC of a snapshot from before a reboot"),
     (Thread::Control, "ioctl", &[0x9000_aecf], "KVM_GET_XSAVE2: for processors with AMX"),
     (Thread::Control, "ioctl", &[0x1268, 0x1277, 0x127f, 0x8008_1272], "block devices of the node"),
     (Thread::Control, "madvise", &[23], "MADV_POPULATE_WRITE: for kernels without KVM_PRE_FAULT_MEMORY"),
