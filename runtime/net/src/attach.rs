@@ -19,11 +19,14 @@ use nix::libc;
 use rtnetlink::{Handle, LinkUnspec, RouteMessageBuilder};
 use runtime_fail_points::{Point, pass};
 
-use crate::{NetError, PodInterface, PodNeighbour, PodRoute, route, tap};
+use crate::{NetError, PodInterface, PodNeighbour, PodRoute, dhcp, route, tap};
 
 /// The parent of ingress filters: TC_H_MIN_INGRESS of the qdisc TC_H_CLSACT (linux/pkt_sched.h). The kernel
 /// accepts it for our own `ingress` qdisc and for a `clsact` qdisc of a plugin.
 const INGRESS_HANDLE: u32 = 0xffff_fff2;
+
+/// Largest MTU of a tap: 65535 bytes with the Ethernet header (`tun_net_initialize`, drivers/net/tun.c).
+const MTU_MAX: u16 = 65521;
 
 /// Most interfaces of a pod: a VM has this many network slots.
 const INTERFACES_MAX: usize = 4;
@@ -182,8 +185,9 @@ fn mtu(name: &str, link: &LinkMessage) -> Result<u16, NetError> {
         LinkAttribute::Mtu(mtu) => Some(*mtu),
         _ => None,
     });
-    let reason = || format!("its MTU {mtu:?} does not fit a virtio-net device (at most 65535)");
+    let reason = || format!("its MTU {mtu:?} does not fit a tap (at most {MTU_MAX})");
     mtu.and_then(|mtu| u16::try_from(mtu).ok())
+        .filter(|mtu| *mtu <= MTU_MAX)
         .ok_or_else(|| NetError::Interface { name: name.to_owned(), reason: reason() })
 }
 
@@ -234,7 +238,9 @@ async fn join(handle: &Handle, inner: u32, mtu: u16, tap_name: &str) -> Result<(
         let filter = filter.redirect(to).map_err(failed("building the redirect for"))?;
         filter.execute().await.map_err(failed("adding the redirect for"))?;
     }
-    Ok(())
+    let answers = handle.traffic_filter(inner.cast_signed()).add().parent(INGRESS_HANDLE);
+    let answers = dhcp::copies(answers, tap).map_err(failed("building the filter of DHCP for"))?;
+    answers.execute().await.map_err(failed("adding the filter of DHCP for"))
 }
 
 /// Undoes the change of [`attach`] that outlives the namespace. A link of the node, lent to the pod by a

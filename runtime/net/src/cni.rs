@@ -13,7 +13,7 @@
 use std::{
     ffi::OsString,
     path::{Path, PathBuf},
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::Duration,
 };
 
@@ -53,6 +53,9 @@ const STATUS_WITHIN: Duration = Duration::from_secs(15);
 
 /// Most time for the GC of all plugins, because pods' networks wait for it.
 const GC_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// Most wait of GC for pods whose networks change. Later ones wait behind it.
+const GC_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// The directories of CNI's files, and limits for the plugins.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +106,8 @@ pub struct Cni {
     /// running both at once.
     exclusive: Arc<tokio::sync::RwLock<()>>,
     asked: Arc<Asked>,
+    /// The errors of skipped configurations, as last logged.
+    skipped: Arc<Mutex<Vec<String>>>,
 }
 
 /// The part of the configuration allowed to change while pods are served.
@@ -134,6 +139,7 @@ impl Cni {
             spares: Arc::default(),
             exclusive: Arc::default(),
             asked: Arc::default(),
+            skipped: Arc::default(),
         }
     }
 
@@ -186,30 +192,36 @@ impl Cni {
     /// addresses. Attachments of this daemon and of other libcni users on the node stay. Failures are only
     /// logged, because nothing depends on this.
     pub async fn collect_garbage(&self) {
-        let began_with = self.as_of_now();
-        let _exclusive = self.exclusive.write().await;
-        let found = began_with.on_files(|cni| {
-            let list = cni.list()?;
-            let valid = cni.cache.attachments(INTERFACE, &list.name)?;
-            Ok((list, valid))
-        });
-        match found.await {
-            Ok((list, valid)) => {
-                let sources = began_with.sources();
-                let cleaning = list.collect(&sources.plugins, &valid);
-                match tokio::time::timeout(GC_TIME_MAX, cleaning).await {
-                    Ok(failures) => {
-                        for error in failures {
-                            tracing::warn!(error = error.chain(), "a CNI plugin did not clean up");
-                        }
-                    }
-                    Err(_) => tracing::warn!("CNI plugins did not clean up within {GC_TIME_MAX:?}"),
+        if let Err(error) = self.as_of_now().collect().await {
+            tracing::info!(error = error.chain(), "CNI plugins are not asked to clean up");
+        }
+    }
+
+    async fn collect(&self) -> Result<(), NetError> {
+        let list = self.on_files(Cni::list).await?;
+        // Behind the lock every pod's start and stop waits, so it is not even asked for without need.
+        if !list.collects() {
+            return Ok(());
+        }
+        let waiting = tokio::time::timeout(GC_WAIT_MAX, self.exclusive.write());
+        let Ok(_exclusive) = waiting.await else {
+            tracing::warn!(
+                "CNI plugins are not asked to clean up: the network of a pod changes for {GC_WAIT_MAX:?}"
+            );
+            return Ok(());
+        };
+        let name = list.name.clone();
+        let valid = self.on_files(move |cni| cni.cache.attachments(INTERFACE, &name)).await?;
+        let sources = self.sources();
+        match tokio::time::timeout(GC_TIME_MAX, list.collect(&sources.plugins, &valid)).await {
+            Ok(failures) => {
+                for error in failures {
+                    tracing::warn!(error = error.chain(), "a CNI plugin did not clean up");
                 }
             }
-            Err(error) => {
-                tracing::info!(error = error.chain(), "CNI plugins are not asked to clean up");
-            }
+            Err(_) => tracing::warn!("CNI plugins did not clean up within {GC_TIME_MAX:?}"),
         }
+        Ok(())
     }
 
     /// Runs work on CNI's files outside the async threads, because the disk can block.
@@ -298,9 +310,14 @@ impl Cni {
     fn list(&self) -> Result<NetworkList, NetError> {
         let sources = self.sources();
         let loaded = config::load(&sources.conf_dir)?;
-        for error in &loaded.skipped {
-            tracing::warn!(error = error.chain(), "a CNI configuration is skipped");
+        let skipped: Vec<String> = loaded.skipped.iter().map(NetError::chain).collect();
+        let mut known = self.skipped.lock().unwrap_or_else(PoisonError::into_inner);
+        // A kubelet asks every few seconds.
+        for error in skipped.iter().filter(|error| !known.contains(error)) {
+            tracing::warn!(error, "a CNI configuration is skipped");
         }
+        *known = skipped;
+        drop(known);
         sources.plugins.complete(&loaded.list)?;
         Ok(loaded.list)
     }
@@ -407,38 +424,4 @@ fn chain<'a>(plugins: &'a Plugins, entry: &'a Entry, netns: OsString) -> Chain<'
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::os::unix::fs::PermissionsExt;
-
-    use super::*;
-
-    const LIST: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge"}]}"#;
-
-    #[test]
-    fn new_directories_count_for_every_clone_and_not_for_a_setup_that_runs() {
-        let dir = tempfile::tempdir().unwrap();
-        let (conf_dir, bin_dir) = (dir.path().join("net.d"), dir.path().join("bin"));
-        for made in [&conf_dir, &bin_dir] {
-            fs::create_dir(made).unwrap();
-        }
-        fs::write(conf_dir.join("10-pods.conflist"), LIST).unwrap();
-        let plugin = bin_dir.join("bridge");
-        fs::write(&plugin, "").unwrap();
-        fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
-        let nowhere = dir.path().join("nowhere");
-        let dirs = |conf_dir: &Path, bin_dirs: &[&Path]| CniConfig {
-            conf_dir: conf_dir.to_owned(),
-            bin_dirs: bin_dirs.iter().map(|dir| dir.to_path_buf()).collect(),
-            ..CniConfig::default()
-        };
-        let cni = Cni::new(dirs(&nowhere, &[&nowhere]));
-        let (clone, running) = (cni.clone(), cni.as_of_now());
-        assert!(cni.ready().is_err());
-        cni.configure(dirs(&conf_dir, &[&nowhere]));
-        assert!(clone.ready().unwrap_err().chain().contains("bridge"));
-        cni.configure(dirs(&conf_dir, &[&nowhere, &bin_dir]));
-        clone.ready().unwrap();
-        assert!(running.ready().is_err());
-    }
-}
+mod tests;

@@ -24,6 +24,7 @@ mod cache;
 mod chain;
 mod cni;
 mod config;
+mod dhcp;
 mod error;
 #[doc(hidden)]
 pub mod fuzz;

@@ -65,6 +65,18 @@ impl Call<'_> {
 
     async fn answered(&self) -> Result<Value, NetError> {
         let (status, stdout, stderr) = self.output().await?;
+        // As other runtimes do. Many plugins log there.
+        if !stderr.iter().all(u8::is_ascii_whitespace) {
+            let pod = self.environment.iter().find(|(name, _)| *name == "CNI_CONTAINERID");
+            let pod = pod.map(|(_, id)| id.to_string_lossy().into_owned());
+            tracing::info!(
+                pod,
+                plugin = self.plugin,
+                command = self.command,
+                said = head(&stderr),
+                "a CNI plugin wrote to stderr"
+            );
+        }
         if !status.success() {
             return Err(self.failure(status, &stdout, &stderr));
         }

@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use netlink_packet_route::{
-    address::{AddressAttribute, AddressMessage},
+    address::{AddressAttribute, AddressFlags, AddressMessage},
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
     route::{
         RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol,
@@ -30,6 +30,8 @@ pub(crate) fn address(message: &AddressMessage) -> Option<String> {
         match attribute {
             AddressAttribute::Local(ip) => local = Some(*ip),
             AddressAttribute::Address(ip) => peer = Some(*ip),
+            // By a router's advertisement, for a time. The guest makes the same one from its own.
+            AddressAttribute::Flags(flags) if flags.contains(AddressFlags::Managetempaddr) => return None,
             _ => {}
         }
     }
@@ -51,6 +53,10 @@ pub(crate) fn route(message: &RouteMessage, names: &Names) -> Option<PodRoute> {
         return None;
     }
     let v6 = u8::from(header.address_family) != nix::libc::AF_INET as u8;
+    // The prefix of a router's advertisement. In the guest it would have no end.
+    if v6 && header.protocol == RouteProtocol::Kernel && found.expires {
+        return None;
+    }
     let any = if v6 { "::" } else { "0.0.0.0" };
     if found.destination.is_some_and(|ip| link_local(ip) || ip.is_multicast()) {
         return None;
@@ -108,6 +114,7 @@ struct Found {
     mtu: u32,
     advmss: u32,
     onlink: bool,
+    expires: bool,
 }
 
 impl Found {
@@ -121,6 +128,7 @@ impl Found {
             RouteAttribute::Via(RouteVia::Inet6(gateway)) => self.gateway = Some(IpAddr::V6(*gateway)),
             RouteAttribute::PrefSource(source) => self.source = ip(source),
             RouteAttribute::Priority(metric) => self.metric = *metric,
+            RouteAttribute::CacheInfo(info) => self.expires = info.expires != 0,
             RouteAttribute::Metrics(metrics) => {
                 for metric in metrics {
                     match metric {
@@ -157,7 +165,7 @@ fn ip(address: &RouteAddress) -> Option<IpAddr> {
 mod tests {
     use netlink_packet_route::{
         AddressFamily,
-        route::{RouteNextHop, RouteScope},
+        route::{RouteCacheInfo, RouteNextHop, RouteScope},
     };
 
     use super::*;
@@ -265,6 +273,25 @@ mod tests {
             );
             assert_eq!(route(&message, &names()), None);
         }
+    }
+
+    #[test]
+    fn what_a_router_has_advertised_is_left_to_the_guest() {
+        let prefix = RouteAddress::Inet6("2001:db8::".parse().unwrap());
+        let attributes = vec![RouteAttribute::Oif(3), RouteAttribute::Destination(prefix)];
+        let mut connected = message(AddressFamily::Inet6, 64, attributes);
+        connected.header.protocol = RouteProtocol::Kernel;
+        let mut info = RouteCacheInfo::parse(&[0; 32]).unwrap();
+        connected.attributes.push(RouteAttribute::CacheInfo(info));
+        assert!(route(&connected, &names()).is_some(), "of an address that stays");
+        info.expires = 59_900;
+        connected.attributes.push(RouteAttribute::CacheInfo(info));
+        assert_eq!(route(&connected, &names()), None);
+        let mut made = AddressMessage::default();
+        made.attributes = vec![AddressAttribute::Address("2001:db8::5".parse().unwrap())];
+        assert!(address(&made).is_some());
+        made.attributes.push(AddressAttribute::Flags(AddressFlags::Managetempaddr));
+        assert_eq!(address(&made), None);
     }
 
     #[test]

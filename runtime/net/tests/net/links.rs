@@ -1,8 +1,12 @@
 //! Pods' networks with links of other plugins than bridge: ptp, macvlan, host-device.
 
-use std::{net::UdpSocket, process::Command};
+use std::{fs::File, net::UdpSocket, os::fd::OwnedFd, path::Path, process::Command};
 
-use crate::node::{Guest, on_a_node, run, spec, until};
+use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, setsockopt, socket, sockopt};
+use nix::sys::time::{TimeVal, TimeValLike as _};
+
+use crate::node::{Guest, PATIENCE, on_a_node, run, spec, until};
 
 /// Only the guest joins groups. A macvlan drops frames to groups that nobody joined on it.
 #[test]
@@ -32,6 +36,44 @@ fn frames_to_a_group_reach_the_guest_through_a_macvlan() {
         drop((guest, network));
         node.cni.teardown(&spec()).await.unwrap();
     });
+}
+
+/// A plugin keeps the lease from inside the namespace (`"ipam": {"type": "dhcp"}`). Its packet socket is
+/// behind the redirect.
+#[test]
+fn answers_of_a_dhcp_server_reach_guest_and_namespace_and_nothing_else_does() {
+    on_a_node(async |node| {
+        node.configure("");
+        let network = node.cni.setup(&spec()).await.unwrap();
+        let mut guest = Guest::new(&network);
+        let path = node.dir.path().join("netns/podvisor-p1");
+        let lease = lease_socket(&path);
+        let server = UdpSocket::bind("10.88.0.1:67").unwrap();
+        server.set_broadcast(true).unwrap();
+        server.send_to(b"a request of another", "10.88.0.255:69").unwrap();
+        server.send_to(b"here is your lease", "10.88.0.255:68").unwrap();
+        guest.receive("broadcast", |frame| frame.ends_with(b"a request of another"));
+        guest.receive("answer", |frame| frame.ends_with(b"here is your lease"));
+        let mut bytes = [0; 1500];
+        let count = nix::unistd::read(&lease, &mut bytes).unwrap();
+        assert!(bytes[..count].ends_with(b"here is your lease"), "{:?}", &bytes[..count]);
+        drop((guest, network));
+        node.cni.teardown(&spec()).await.unwrap();
+    });
+}
+
+/// A socket for the namespace's IPv4 packets, as a DHCP client has one. It waits for a packet with a bound.
+fn lease_socket(netns: &Path) -> OwnedFd {
+    let netns = File::open(netns).unwrap();
+    let made = std::thread::spawn(move || {
+        setns(netns, CloneFlags::CLONE_NEWNET).unwrap();
+        let (kind, flags) = (SockType::Datagram, SockFlag::SOCK_CLOEXEC);
+        socket(AddressFamily::Packet, kind, flags, SockProtocol::EthIp).unwrap()
+    });
+    let socket = made.join().unwrap();
+    let patience = TimeVal::seconds(i64::try_from(PATIENCE.as_secs()).unwrap());
+    setsockopt(&socket, sockopt::ReceiveTimeout, &patience).unwrap();
+    socket
 }
 
 #[test]
