@@ -2,7 +2,7 @@
 //! specification 1.1.0, section 3). Creates no namespace and writes no file; `plugin.rs` runs a single
 //! plugin.
 
-use std::{ffi::OsString, net::IpAddr, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use serde_json::{Map, Value, json};
 
@@ -145,10 +145,15 @@ impl NetworkList {
         Err(NetError::PluginAnswer { plugin: last.unwrap_or_default().to_owned(), command: "ADD", reason })
     }
 
+    /// Whether its plugins are asked to clean up.
+    pub(crate) fn collects(&self) -> bool {
+        self.since("1.1.0") && !self.disables_gc
+    }
+
     /// Runs GC: each plugin cleans up after attachments not in this list of container ids and interface
     /// names. A failing plugin does not stop the others. Plugins before 1.1.0 are not asked.
     pub(crate) async fn collect(&self, plugins: &Plugins, valid: &[(String, String)]) -> Vec<NetError> {
-        if !self.since("1.1.0") || self.disables_gc {
+        if !self.collects() {
             return Vec::new();
         }
         let valid: Vec<_> =
@@ -234,8 +239,9 @@ fn capabilities(spec: &PodNetworkSpec) -> Map<String, Value> {
         let protocol = port.protocol.name();
         let mut mapping =
             json!({"hostPort": port.host_port, "containerPort": port.container_port, "protocol": protocol});
-        if let Ok(ip) = port.host_ip.parse::<IpAddr>() {
-            mapping["hostIP"] = ip.to_string().into();
+        // Without it the port is open on all addresses. A plugin maps none for a text that is no address.
+        if !port.host_ip.is_empty() {
+            mapping["hostIP"] = port.host_ip.clone().into();
         }
         ports.push(mapping);
     }

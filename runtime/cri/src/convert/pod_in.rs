@@ -1,5 +1,6 @@
 //! `PodSandboxConfig` to [`PodSpec`].
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use proto_cri::v1;
@@ -43,6 +44,11 @@ fn port_mapping(mapping: v1::PortMapping) -> Result<PortMapping, Failure> {
         u16::try_from(value)
             .map_err(|_| Failure::invalid(format!("port_mappings.{field}: {value} is no port")))
     };
+    // A plugin would map no port for another text. The API server checks none.
+    if mapping.host_port != 0 && !mapping.host_ip.is_empty() && mapping.host_ip.parse::<IpAddr>().is_err() {
+        let reason = format!("port_mappings.host_ip: {:?} is no IP address", mapping.host_ip);
+        return Err(Failure::invalid(reason));
+    }
     Ok(PortMapping {
         protocol: match mapping.protocol() {
             v1::Protocol::Tcp => Protocol::Tcp,
@@ -92,6 +98,24 @@ mod tests {
         let config = v1::PodSandboxConfig { port_mappings: vec![mapping], ..config() };
         let message = pod_spec(config, String::new()).unwrap_err().to_string();
         assert!(message.contains("port_mappings.host_port: 70000"), "{message}");
+    }
+
+    #[test]
+    fn an_address_of_a_host_port_that_is_none_is_refused_by_name() {
+        let of = |host_ip: &str, host_port| {
+            let host_ip = host_ip.to_owned();
+            let mapping = v1::PortMapping { host_ip, host_port, ..Default::default() };
+            let config = v1::PodSandboxConfig { port_mappings: vec![mapping], ..config() };
+            pod_spec(config, String::new()).map_err(|refused| refused.to_string())
+        };
+        for text in ["localhost", "127.0.0.01", "10.0.0.1 ", "10.0.0.1/32", "$(HOST_IP)"] {
+            let refused = of(text, 8080).unwrap_err();
+            assert!(refused.contains(&format!("port_mappings.host_ip: {text:?}")), "{refused}");
+            assert!(of(text, 0).is_ok(), "no port of the node is asked for");
+        }
+        for text in ["", "0.0.0.0", "127.0.0.1", "::", "fd00::1", "::ffff:10.0.0.1"] {
+            of(text, 8080).unwrap();
+        }
     }
 
     #[test]

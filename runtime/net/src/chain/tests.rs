@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::Write,
+    net::IpAddr,
     path::Path,
     process::{Command, Stdio},
 };
