@@ -14,6 +14,7 @@ use tracing::debug;
 
 use super::args::{Args, Pull};
 use super::logs;
+use super::published;
 use super::request::{self, LOG, NAMESPACE};
 use super::signals::Signals;
 use crate::attach;
@@ -67,6 +68,7 @@ pub(super) async fn run(
         Some(name) => free(daemon, name).await?,
         None => format!("run-{}", std::process::id()),
     };
+    published::check(&args.network.port_mappings(), &daemon.pods().await?)?;
     let Some(image) = image(daemon, args).await? else { return Ok(exit::INTERRUPTED.into()) };
     let logs = logs::make(state, &name).context("making a directory for the log")?;
     let signals = Signals::listen().context("listening to signals")?;

@@ -17,6 +17,7 @@ mod network;
 pub(crate) mod place;
 mod pod_network;
 mod process;
+mod published;
 mod request;
 mod rights;
 mod signals;

@@ -7,6 +7,7 @@ use runtime_spec::STOP_WITH_CONTAINERS;
 
 use super::args::Args;
 use super::pod_network::NodeNames;
+use super::published;
 use crate::show::out;
 
 /// Namespace of the pods of `podvisor run`.
@@ -30,15 +31,18 @@ pub(super) fn pod(args: &Args, name: &str, logs: &Path) -> anyhow::Result<v1::Po
     {
         out::complain(warning);
     }
+    let ports = args.network.port_mappings();
     Ok(v1::PodSandboxConfig {
         metadata: Some(pod_metadata(name, NAMESPACE)),
         hostname: args.network.hostname(name),
         log_directory: logs.display().to_string(),
         dns_config,
-        port_mappings: args.network.port_mappings(),
+        port_mappings: ports.clone(),
         labels: args.labels(),
         // Nobody may be left to stop it: not with -d, nor after the detach keys.
-        annotations: [(STOP_WITH_CONTAINERS.to_owned(), "true".to_owned())].into(),
+        annotations: std::iter::once((STOP_WITH_CONTAINERS.to_owned(), "true".to_owned()))
+            .chain(published::annotation(&ports))
+            .collect(),
         linux: Some(v1::LinuxPodSandboxConfig {
             resources: args.limits.resources(),
             sysctls: args.network.sysctls(),
