@@ -26,6 +26,7 @@ pub mod memory_shortage;
 pub mod network;
 pub mod nfs;
 pub mod numbered;
+pub mod pasted;
 pub mod prometheus;
 pub mod slow_device;
 pub mod spec;

@@ -6,9 +6,6 @@ use crate::block::{Block, blocks};
 use crate::row::{ROWS, Row};
 use crate::script::{find, script, transcript};
 
-/// The file of the tests named by `run_by`.
-const TESTS: &str = "tests/e2e/tests/e2e/pages.rs";
-
 /// Reads a file by its path from the repository's root, if it exists.
 pub type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -65,13 +62,14 @@ fn check_row(row: &Row, pages: &BTreeMap<String, String>, read: Read<'_>) -> Vec
     if change.iter().any(|change| change.why.is_empty()) || not_run.as_deref() == Some("") {
         breaches.push(format!("{at}: a reason is empty"));
     }
-    let of_tests = run_by.iter().map(|name| (TESTS, name.as_str()));
-    let others =
-        covered_by.iter().flatten().map(|named| named.split_once(' ').unwrap_or((named.as_str(), "")));
-    for (file, name) in of_tests.chain(others) {
-        let is_there = read(file).is_some_and(|text| has_word(&text, name));
-        if !is_there {
+    for named in run_by.iter().chain(covered_by.iter().flatten()) {
+        let (file, name) = named.split_once(' ').unwrap_or((named.as_str(), ""));
+        let text = read(file).unwrap_or_default();
+        if !has_word(&text, name) {
             breaches.push(format!("{at}: {file} has no {name:?}"));
+        }
+        if run_by.is_some() && !text.contains(&format!("{:?}", row.begins)) {
+            breaches.push(format!("{at}: {file} does not take this block"));
         }
     }
     breaches
@@ -112,14 +110,14 @@ mod tests {
             page: "a.md".into(),
             heading: "H".into(),
             begins: "make".into(),
-            run_by: Some("it_is_made".into()),
+            run_by: Some("tests/x.rs it_is_made".into()),
             ..Row::default()
         }
     }
 
     fn found(page: &str, rows: &[Row]) -> Vec<String> {
         let read = |path: &str| match path {
-            TESTS => Some("async fn it_is_made() {}".into()),
+            "tests/x.rs" => Some("async fn it_is_made() { paste(\"a.md\", \"make\") }".into()),
             "tests/x/run" => Some("check it_holds".into()),
             "Makefile" => Some(".PHONY: all\nall: b\n".into()),
             _ => None,
@@ -157,7 +155,8 @@ mod tests {
         };
         has(Row { page: "b.md".into(), ..row() }, "no page b.md");
         has(Row { heading: "Other".into(), ..row() }, "no block of a.md below \"Other\"");
-        has(Row { run_by: Some("it_is".into()), ..row() }, "pages.rs has no \"it_is\"");
+        has(Row { run_by: Some("tests/x.rs it_is".into()), ..row() }, "tests/x.rs has no \"it_is\"");
+        has(Row { begins: "make a".into(), ..row() }, "tests/x.rs does not take this block");
         has(
             Row { covered_by: Some(vec!["tests/x/run it".into()]), run_by: None, ..row() },
             "tests/x/run has no \"it\"",

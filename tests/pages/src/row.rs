@@ -16,7 +16,7 @@ pub struct Row {
     pub heading: String,
     /// The beginning of the block.
     pub begins: String,
-    /// The test of `tests/e2e/tests/e2e/pages.rs` that takes the block from the page.
+    /// The test that takes the block from the page, as a file and a name in it.
     pub run_by: Option<String>,
     /// Other tests with the same commands, each as a file and a name in it.
     pub covered_by: Option<Vec<String>>,

@@ -1,6 +1,7 @@
 //! The dashboard and the alerts of `dist/monitoring` on a node with everything: a VM, and another runtime
 //! behind the daemon.
 
+use tests_e2e::pasted;
 use tests_e2e::prometheus::Prometheus;
 use tests_e2e::spec;
 use tests_e2e::wait::until_seen;
@@ -68,6 +69,9 @@ async fn every_query_of_the_board_and_every_alert_has_series() {
     for rule in &rules {
         let found = prometheus.value(without_threshold(&rule.query)).await;
         found.unwrap_or_else(|error| panic!("{}: {error}", rule.name));
+    }
+    for begins in ["{ printf", "sed -i"] {
+        pasted::runs("docs/metrics.md", begins).await;
     }
     let firing = prometheus.value("count(ALERTS{alertstate=\"firing\"}) or vector(0)").await.unwrap();
     assert_eq!(firing, 0.0, "nothing is wrong with the node");

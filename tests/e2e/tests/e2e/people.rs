@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use proto_cri::v1;
 use serde_json::Value;
 use tests_e2e::client::Client;
+use tests_e2e::pasted::shows;
 use tests_e2e::wait::until_seen;
 use tests_e2e::{Host, spec};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -15,6 +16,9 @@ use tokio::process::{ChildStdout, Command};
 
 /// MiB of a disk with room for an image and a pod.
 const DISK_MIB: u64 = 256;
+
+/// Blocks of the page of commands, run with a pod that they show.
+const PAGE_SHOWS: [&str; 3] = ["$ podvisor ps", "$ podvisor top", "$ podvisor images"];
 
 /// Longest wait for an event. Then the test causes another one.
 const HEARD_WITHIN: Duration = Duration::from_secs(5);
@@ -79,6 +83,9 @@ async fn people_see_a_pods_whole_life_in_four_commands() {
     lists(&host, &pod, &main).await;
     inspects(&host, &pod, &main).await;
     figures(&host, &pod).await;
+    for begins in PAGE_SHOWS {
+        shows(&host, "docs/commands.md", begins).await;
+    }
     completes(&host).await;
     ambiguous(&host, &mut client).await;
 

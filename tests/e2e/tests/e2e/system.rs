@@ -6,6 +6,7 @@ use std::process::{ExitStatus, Stdio};
 
 use tests_e2e::client::Client;
 use tests_e2e::network::Network;
+use tests_e2e::pasted;
 use tests_e2e::wait::until_seen;
 use tokio::process::{Child, Command};
 
@@ -59,6 +60,17 @@ impl System {
         let (status, text) = self.try_sh(line).await;
         assert!(status.success(), "{line}: {status}: {text}");
         text
+    }
+
+    /// Runs a block of a page as a reader pastes it, in an empty directory; returns its output.
+    pub(crate) async fn paste(&self, page: &str, begins: &str) -> String {
+        let script = pasted::script(page, begins);
+        std::fs::create_dir_all(self.path("/tmp/pasted")).unwrap();
+        std::fs::write(self.path("/tmp/pasted/script"), script).unwrap();
+        self.sh(
+            "cd /tmp/pasted && bash -euo pipefail script </dev/null; code=$?; rm -r /tmp/pasted; exit $code",
+        )
+        .await
     }
 
     /// A client of the running daemon.
