@@ -30,6 +30,7 @@ use std::sync::Arc;
 use runtime_fail_points::{Point, pass};
 use runtime_net::PodNetwork;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 pub(crate) use self::context::Failed;
 use self::context::{MADE_WITHIN, StartContext};
@@ -143,16 +144,25 @@ impl Raised {
     async fn configure(self) -> Result<Ready, Failed> {
         let Raised { context, network, live, versions, keeps, origin, template } = self;
         let (ips, netns) = (network.ips.clone(), network.netns.clone());
+        let since = Instant::now();
         match guest::configure(&context, network, &live).await {
             Ok(settings_passed_by) => {
                 counters::pod_started_from(origin);
+                if template.is_some() {
+                    template::note_success(&context);
+                }
                 if let (Origin::Template, Some(template)) = (origin, &template) {
                     show::pages(&context.node, template, Until::Ready, live.vm.pid()).await;
                 }
                 let phases = context.watch.phases();
                 Ok(Ready { live, ips, netns, phases, versions, keeps, settings_passed_by, template })
             }
-            Err(error) => Err(Failed { error, vm: Some(live.vm) }),
+            Err(error) => {
+                if let Some(template) = &template {
+                    template::note_unusable(&context, template, since, &error);
+                }
+                Err(Failed { error, vm: Some(live.vm) })
+            }
         }
     }
 }

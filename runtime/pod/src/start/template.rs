@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::context::StartContext;
 use crate::backend::{BackendError, BackendErrorKind, RestoreRequest, Vm};
-use crate::error::PodError;
+use crate::error::{PodError, PodErrorKind};
 use crate::templates::{self, Template, TemplateShape};
 
 /// A pod's template.
@@ -55,14 +55,45 @@ impl Blame {
     }
 }
 
+/// The shape of the pod's template, if its handler has any.
+fn shape(context: &StartContext) -> Option<TemplateShape> {
+    let record = &context.record;
+    let rules = context.node.start.now();
+    let scope = rules.find(record.handler()).ok()?.template;
+    TemplateShape::wanted(scope, &record.bounds, &record.spec.namespace)
+}
+
+/// Notes that a pod of this template has its guest configured, so the template works.
+pub(super) fn note_success(context: &StartContext) {
+    if let Some(shape) = shape(context) {
+        context.node.templates.note_success(&shape);
+    }
+}
+
+/// Notes that a guest of this template answered at first, but could not be configured. After too many such
+/// pods in a row, no other one starts from the template. `since` is when this pod began with it.
+pub(super) fn note_unusable(
+    context: &StartContext,
+    template: &Arc<Template>,
+    since: Instant,
+    error: &PodError,
+) {
+    let (node, Some(shape)) = (&context.node, shape(context)) else { return };
+    if error.kind() == PodErrorKind::Unavailable && node.templates.note_doubt(&shape, template, since) {
+        tracing::warn!(
+            pod = context.id(),
+            error = error.chain(),
+            "a template is discarded: its guests cannot be configured"
+        );
+        templates::discard(node, &shape, template);
+    }
+}
+
 impl Chosen {
     /// The template for this pod. If the handler has templates but the pod boots, the reason is logged.
     pub(super) fn of(context: &StartContext) -> Option<Chosen> {
-        let (node, record) = (&context.node, &context.record);
-        let rules = node.start.now();
-        let scope = rules.find(record.handler()).ok()?.template;
-        let shape = TemplateShape::wanted(scope, &record.bounds, &record.spec.namespace)?;
-        match templates::take(node, &shape) {
+        let shape = shape(context)?;
+        match templates::take(&context.node, &shape) {
             Ok(template) => Some(Chosen { shape, template, taken: Instant::now(), failure: OnceLock::new() }),
             Err(absent) => {
                 tracing::info!(pod = context.id(), reason = absent.text(), "a pod boots");
@@ -101,11 +132,6 @@ impl Chosen {
     /// Notes the failure of the template's VM. The first one counts.
     pub(super) fn note_failure(&self, blame: Blame) {
         let _ = self.failure.set(blame);
-    }
-
-    /// Notes that a pod has started from the template.
-    pub(super) fn note_success(&self, context: &StartContext) {
-        context.node.templates.note_success(&self.shape);
     }
 
     /// Returns true after a failure of the template's VM: the pod boots. If the template is to blame, or has

@@ -62,12 +62,7 @@ pub(super) async fn up(
     let outcome = raise(context, called_off.clone(), chosen.as_ref(), vmm).await;
     let failed = match (outcome, &chosen) {
         (Err(failed), Some(chosen)) if chosen.has_failed(context, &failed.error) => failed,
-        (outcome, chosen) => {
-            if let (Ok(_), Some(chosen)) = (&outcome, chosen) {
-                chosen.note_success(context);
-            }
-            return outcome;
-        }
+        (outcome, _) => return outcome,
     };
     let Some(vm) = &failed.vm else { return Err(failed) };
     if live::end(&**vm).await.is_err() || *called_off.borrow() {

@@ -2,10 +2,12 @@
 
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use runtime_spec::{PodSpec, Resources, TemplateScope, VmBounds};
 
+use super::vm::FakeVm;
 use super::world::Left;
 use super::{Script, World, life, pod};
 use crate::PodState;
@@ -187,6 +189,35 @@ async fn a_template_stays_if_the_node_may_be_to_blame_for_a_pods_failure() {
     }
     assert!(world.restores(pod("last")).await);
     assert_eq!((world.script.count("vm.boot_template"), world.script.count("vm.boot")), (1, 4));
+}
+
+/// Such a guest has answered its daemon, so the pod does not boot instead: the next one does.
+#[tokio::test]
+async fn a_template_is_discarded_when_its_guests_cannot_be_configured_time_after_time() {
+    let world = world(TemplateScope::Node).await;
+    world.settled().await;
+    let dies = async |name: &str| {
+        let (before, others) = (world.script.count("agent.configure"), world.script.running());
+        world.script.hang("agent.configure");
+        let killing = async {
+            world.until(|world| world.script.count("agent.configure") == before + 1).await;
+            let is_new = |vm: &Arc<FakeVm>| !others.iter().any(|other| Arc::ptr_eq(vm, other));
+            world.script.running().into_iter().find(is_new).unwrap().kill();
+        };
+        let (started, ()) = tokio::join!(world.pods.run(pod(name)), killing);
+        world.script.repair();
+        started.unwrap_err()
+    };
+    for round in 0..2 {
+        dies(&format!("first-{round}")).await;
+    }
+    assert!(world.restores(pod("well")).await, "a pod that starts takes the doubts away");
+    for round in 0..3 {
+        dies(&format!("then-{round}")).await;
+    }
+    world.settled().await;
+    assert_eq!(world.script.count("vm.boot_template"), 1, "after a failure the next one is made later");
+    assert!(!world.restores(pod("next")).await);
 }
 
 #[tokio::test]
