@@ -21,7 +21,7 @@
 //! process held then never executes its program.
 
 use std::fmt::Display;
-use std::io::{self, BufRead, IoSlice, IoSliceMut, Write};
+use std::io::{self, BufRead, ErrorKind, IoSlice, IoSliceMut, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -182,6 +182,8 @@ pub enum FailureKind {
     ExecutableNotFound,
     /// The executable exists, but executing it is forbidden or impossible.
     ExecutableNotRunnable,
+    /// The specification and the image do not fit: a path of one meets something else in the other.
+    Spec,
     /// Anything else.
     Other,
 }
@@ -199,6 +201,19 @@ impl Failure {
             None => error.to_string(),
         };
         Failure::new(FailureKind::Other, &format!("{step}: {reason}"))
+    }
+
+    /// Like [`at`](Self::at), for a path of the specification in the container's root. If the path itself is
+    /// the reason, the kind says so: a file in the place of a directory or the reverse, links in a circle, or
+    /// a place refused by us (`InvalidInput` without the kernel's number).
+    pub(crate) fn at_path(step: impl Display, error: &io::Error) -> Failure {
+        let is_of_path = match (error.kind(), error.raw_os_error()) {
+            (ErrorKind::NotADirectory | ErrorKind::IsADirectory | ErrorKind::AlreadyExists, _)
+            | (ErrorKind::InvalidInput, None) => true,
+            (_, number) => number == Some(Errno::ELOOP as i32),
+        };
+        let kind = if is_of_path { FailureKind::Spec } else { FailureKind::Other };
+        Failure { kind, ..Failure::at(step, error) }
     }
 
     /// An error and its sources, as one failure.

@@ -88,6 +88,8 @@ impl Failure {
                 PodErrorKind::FailedPrecondition => Code::FailedPrecondition,
                 PodErrorKind::DeadlineExceeded => Code::DeadlineExceeded,
                 PodErrorKind::Unavailable => Code::Unavailable,
+                // As in containerd for a refusal of runc. No failure of the node (`requests.rs`).
+                PodErrorKind::Guest => Code::Unknown,
                 PodErrorKind::Internal => Code::Internal,
             },
             // The kubelet reports this as "too many requests".

@@ -25,6 +25,8 @@ pub enum PodErrorKind {
     Unavailable,
     /// The request makes sense, and this runtime cannot do it.
     Unsupported,
+    /// The pod's guest could not do it, and said so: the node did its part.
+    Guest,
     /// Anything else.
     Internal,
 }

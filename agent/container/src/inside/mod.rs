@@ -168,7 +168,7 @@ impl Inside {
 /// their images.
 fn make_directory(path: &Path) -> Result<(), Failure> {
     std::fs::create_dir_all(path).map_err(|error| {
-        Failure::at(format_args!("cannot make the working directory {}", path.display()), &error)
+        Failure::at_path(format_args!("cannot make the working directory {}", path.display()), &error)
     })
 }
 
@@ -181,7 +181,7 @@ fn set_mask(process: &Process) {
 fn become_user(process: &Process, lend_admin: bool) -> Result<(), Failure> {
     let directory = process.cwd();
     let failed = |error: &io::Error| {
-        Failure::at(format_args!("cannot enter the working directory {}", directory.display()), error)
+        Failure::at_path(format_args!("cannot enter the working directory {}", directory.display()), error)
     };
     let entered = match rustix::process::chdir(directory) {
         Err(Errno::ACCESS | Errno::PERM) => false,

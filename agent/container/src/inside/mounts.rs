@@ -44,7 +44,8 @@ const MODE_BITS: u32 = 0o7777;
 pub(super) fn make_all(root: &OwnedFd, mounts: &[Mount]) -> Result<(), Failure> {
     mounts.iter().try_for_each(|mount| {
         let destination = mount.destination().display();
-        make(root, mount).map_err(|error| Failure::at(format_args!("cannot mount {destination}"), &error))
+        make(root, mount)
+            .map_err(|error| Failure::at_path(format_args!("cannot mount {destination}"), &error))
     })
 }
 
@@ -56,7 +57,7 @@ fn make(root: &OwnedFd, mount: &Mount) -> io::Result<()> {
     let kind = bound.as_ref().map_or(Kind::Directory, |(_, kind)| *kind);
     let is_of_kernel = OF_KERNEL.iter().any(|path| destination == Path::new(path));
     if is_of_kernel && !place::is_ordinary(root, destination)? {
-        return Err(io::Error::other("the image has a link or a file there, and no directory"));
+        return Err(refused("the image has a link or a file there, and no directory"));
     }
     // Checked twice: the path as written, before anything is created there, and the path with its links
     // resolved.
@@ -85,17 +86,21 @@ pub(super) fn bring_devices(mounts: &[Mount]) -> bool {
 /// Refuses the root and places of `/proc`, because programs and the agent itself trust them.
 fn check_place(path: &Path, is_file_system: bool) -> io::Result<()> {
     if path == Path::new("/") {
-        return Err(io::Error::other("a mount cannot be the container's root"));
+        return Err(refused("a mount cannot be the container's root"));
     }
     let is_allowed = match path == Path::new("/proc") {
         true => is_file_system,
         false => COVERABLE.iter().any(|coverable| path == Path::new(coverable)),
     };
     if path.starts_with("/proc") && !is_allowed {
-        let path = path.display();
-        return Err(io::Error::other(format!("{path} is of the kernel's proc file system")));
+        return Err(refused(&format!("{} is of the kernel's proc file system", path.display())));
     }
     Ok(())
+}
+
+/// The error of a place that the specification may not have.
+fn refused(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, why)
 }
 
 /// Moves a detached mount to its place.
@@ -183,6 +188,35 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::launch::FailureKind;
+
+    #[test]
+    fn a_place_that_cannot_have_a_mount_is_the_specifications_fault() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = openat(CWD, dir.path(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        std::os::unix::fs::symlink("circle", dir.path().join("circle")).unwrap();
+        std::os::unix::fs::symlink("/file", dir.path().join("sys")).unwrap();
+        let failure = |destination: &str| {
+            let mount = json!({ "destination": destination, "type": "tmpfs", "source": "tmpfs" });
+            make_all(&root, &[serde_json::from_value(mount).unwrap()]).unwrap_err()
+        };
+        for (destination, why) in [
+            ("/file", "cannot mount /file: not a directory"),
+            ("/file/below", "cannot mount /file/below: not a directory"),
+            ("/circle", "cannot mount /circle: Too many symbolic links encountered"),
+            ("/sys", "the image has a link or a file there, and no directory"),
+            ("/proc/x", "/proc/x is of the kernel's proc file system"),
+            ("/", "a mount cannot be the container's root"),
+        ] {
+            let failure = failure(destination);
+            assert!(failure.message.ends_with(why), "{failure}");
+            assert_eq!(failure.kind, FailureKind::Spec, "{failure}");
+        }
+        let mount = json!({ "destination": "/new", "type": "nosuchfs", "source": "none" });
+        let unknown = make_all(&root, &[serde_json::from_value(mount).unwrap()]).unwrap_err();
+        assert_eq!(unknown.kind, FailureKind::Other, "{unknown}");
+    }
 
     #[test]
     fn a_tmpfs_has_the_mode_of_its_directory_unless_its_options_say_otherwise() {

@@ -70,6 +70,7 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         ContainerError::Launch(failure) => match failure.kind {
             FailureKind::ExecutableNotFound => Code::NOT_FOUND,
             FailureKind::ExecutableNotRunnable => Code::PERMISSION_DENIED,
+            FailureKind::Spec => Code::INVALID_ARGUMENT,
             FailureKind::Other => Code::INTERNAL,
         },
     };
@@ -84,7 +85,7 @@ fn reason(error: &ContainerError) -> FailureReason {
         ContainerError::Launch(failure) => match failure.kind {
             FailureKind::ExecutableNotFound => FailureReason::FAILURE_REASON_EXECUTABLE_NOT_FOUND,
             FailureKind::ExecutableNotRunnable => FailureReason::FAILURE_REASON_EXECUTABLE_NOT_RUNNABLE,
-            FailureKind::Other => FailureReason::FAILURE_REASON_UNSPECIFIED,
+            FailureKind::Spec | FailureKind::Other => FailureReason::FAILURE_REASON_UNSPECIFIED,
         },
         _ => FailureReason::FAILURE_REASON_UNSPECIFIED,
     }
@@ -116,6 +117,7 @@ mod tests {
                 Code::PERMISSION_DENIED,
                 FailureReason::FAILURE_REASON_EXECUTABLE_NOT_RUNNABLE,
             ),
+            (FailureKind::Spec, Code::INVALID_ARGUMENT, FailureReason::FAILURE_REASON_UNSPECIFIED),
             (FailureKind::Other, Code::INTERNAL, FailureReason::FAILURE_REASON_UNSPECIFIED),
         ] {
             let status = status(&Failure::new(kind, "why").into());

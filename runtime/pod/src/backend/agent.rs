@@ -314,7 +314,7 @@ impl From<GuestError> for BackendError {
             }
             Some(RefusedCode::FailedPrecondition) => BackendErrorKind::Precondition,
             Some(RefusedCode::AlreadyExists | RefusedCode::ResourceExhausted | RefusedCode::Other) => {
-                BackendErrorKind::Refused
+                BackendErrorKind::Guest
             }
         };
         match error {
@@ -327,5 +327,28 @@ impl From<GuestError> for BackendError {
                 BackendError::new(kind, error).with_reason(reason)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use runtime_spans::GuestText;
+
+    use super::*;
+    use crate::error::PodErrorKind;
+
+    #[test]
+    fn a_guest_that_could_not_do_it_is_no_failure_of_the_node() {
+        let kind = |code| {
+            let message = GuestText("cannot mount /etc/x: not a directory".into());
+            let refused = GuestError::Refused { method: "create", message, code, reason: None };
+            BackendError::from(refused).during("creating the container").kind()
+        };
+        for code in [RefusedCode::Other, RefusedCode::AlreadyExists, RefusedCode::ResourceExhausted] {
+            assert_eq!(kind(code), PodErrorKind::Guest, "{code:?}");
+        }
+        assert_eq!(kind(RefusedCode::InvalidArgument), PodErrorKind::InvalidArgument);
+        let gone = GuestError::Deadline { method: "create" };
+        assert_eq!(BackendError::from(gone).during("").kind(), PodErrorKind::Unavailable);
     }
 }

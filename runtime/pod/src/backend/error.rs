@@ -30,8 +30,11 @@ pub(crate) enum BackendErrorKind {
     Invalid,
     /// The request makes sense, but not in this state.
     Precondition,
-    /// The backend understood the request and refused it for a reason of its own.
+    /// The VMM understood the request and refused it for a reason of its own.
     Refused,
+    /// The guest understood the request and could not do it. What is in the pod decides this, or a lying
+    /// guest.
+    Guest,
     /// The node could not do it.
     Failed,
 }
@@ -67,6 +70,7 @@ impl BackendError {
             BackendErrorKind::Unreachable | BackendErrorKind::Ended => PodErrorKind::Unavailable,
             BackendErrorKind::Invalid => PodErrorKind::InvalidArgument,
             BackendErrorKind::Precondition => PodErrorKind::FailedPrecondition,
+            BackendErrorKind::Guest => PodErrorKind::Guest,
             BackendErrorKind::Refused | BackendErrorKind::Failed => PodErrorKind::Internal,
         };
         PodError::new(kind, doing).with_reason(self.reason).because(self.error)

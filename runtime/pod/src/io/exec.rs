@@ -114,7 +114,7 @@ impl Exec {
         };
         match tokio::time::timeout(bound, self.start(Some(within))).await {
             // The agent has given it up.
-            Ok(Err(error)) if error.kind() == PodErrorKind::Internal && begun.elapsed() >= within => {
+            Ok(Err(error)) if error.kind() == PodErrorKind::Guest && begun.elapsed() >= within => {
                 Err(late("the guest is held up").because(error))
             }
             Ok(started) => started,

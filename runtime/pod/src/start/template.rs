@@ -36,9 +36,10 @@ impl Blame {
             BackendErrorKind::Unreachable | BackendErrorKind::Ended | BackendErrorKind::Failed => {
                 Blame::Nobody
             }
-            BackendErrorKind::Invalid | BackendErrorKind::Precondition | BackendErrorKind::Refused => {
-                Blame::Template
-            }
+            BackendErrorKind::Invalid
+            | BackendErrorKind::Precondition
+            | BackendErrorKind::Refused
+            | BackendErrorKind::Guest => Blame::Template,
         }
     }
 

@@ -94,7 +94,7 @@ impl FakeAgent {
     fn process(&self, container_id: &str, exec_id: &str) -> Result<FakeProcess, BackendError> {
         let key = (container_id.to_owned(), exec_id.to_owned());
         let found = self.processes.lock().unwrap().get(&key).cloned();
-        found.ok_or_else(|| BackendError::new(BackendErrorKind::Refused, format!("no process {key:?}")))
+        found.ok_or_else(|| BackendError::new(BackendErrorKind::Guest, format!("no process {key:?}")))
     }
 
     /// Calls to an ended guest fail.
@@ -253,7 +253,7 @@ impl Agent for FakeAgent {
         let holds = self.script.state().holds_execs;
         if let Some(within) = within.filter(|_| holds) {
             tokio::time::sleep(within).await;
-            return Err(BackendError::new(BackendErrorKind::Refused, "the process was not built in time"));
+            return Err(BackendError::new(BackendErrorKind::Guest, "the process was not built in time"));
         }
         self.step("agent.exec").await?;
         let args = plan.process.args().clone().unwrap_or_default();

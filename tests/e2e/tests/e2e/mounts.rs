@@ -289,6 +289,8 @@ async fn images_are_mounted_as_volumes_and_impossible_mounts_are_refused_by_name
         (v1::Mount { recursive_read_only: true, ..mount(&data, "/d") }, "mounts.recursive_read_only"),
         (mount(&data, ""), "mounts.container_path"),
         (writable, "mounts.readonly"),
+        (mount(&data, "/etc/passwd"), "cannot mount /etc/passwd: not a directory"),
+        (mount(&data, "/proc/x"), "/proc/x is of the kernel's proc file system"),
         (image_volume(&image, "/v", "no/such"), "ImageVolumeMountFailed: "),
     ]
     .into_iter()
