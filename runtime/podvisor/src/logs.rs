@@ -32,14 +32,20 @@ pub(crate) async fn logs(config: &Config, args: Args) -> anyhow::Result<ExitCode
     let daemon = Daemon::dial(config).await?;
     let container_id = resolve::container(&daemon, &args.container).await?;
     let mut client = daemon.client;
-    let mut log = None;
+    let mut log: Option<LogFollower> = None;
     loop {
         let request = v1::ContainerStatusRequest { container_id: container_id.clone(), verbose: false };
         let status = match client.runtime.container_status(request).await {
             Ok(answer) => answer.into_inner().status.context("the daemon answered without a status")?,
-            // The container was removed meanwhile. Its output was complete before.
-            Err(status) if status.code() == tonic::Code::NotFound && log.is_some() => break,
-            Err(status) => return Err(client::refused(status)),
+            Err(status) => match &mut log {
+                // The container was removed meanwhile. Its output was complete before, and is read to its
+                // end: the file is still open.
+                Some(log) if status.code() == tonic::Code::NotFound => {
+                    log.print()?;
+                    break;
+                }
+                _ => return Err(client::refused(status)),
+            },
         };
         if status.log_path.is_empty() {
             bail!("container {} has no log", status.id);

@@ -6,5 +6,6 @@ mod closed_outputs;
 mod device_plugin;
 mod fake;
 mod images;
+mod logs;
 mod people;
 mod runs;

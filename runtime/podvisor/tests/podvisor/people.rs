@@ -16,14 +16,14 @@ use crate::fake::FakeDaemon;
 use crate::fake::terminal::OnTerminal;
 
 /// Timeout of a test's waits. Far longer than anything takes.
-const PATIENCE: Duration = crate::fake::terminal::PATIENCE;
+pub(crate) const PATIENCE: Duration = crate::fake::terminal::PATIENCE;
 
 /// Ids as they are: 64 hex digits.
-fn id(beginning: &str) -> String {
+pub(crate) fn id(beginning: &str) -> String {
     format!("{beginning:0<64}")
 }
 
-fn command(daemon: &FakeDaemon, arguments: &[&str]) -> Command {
+pub(crate) fn command(daemon: &FakeDaemon, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_podvisor"));
     command.arg("--config").arg(daemon.config()).args(arguments).stdin(Stdio::null());
     command
