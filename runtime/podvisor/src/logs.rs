@@ -4,13 +4,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use proto_cri::v1;
 
 use crate::client;
 use crate::complete;
 use crate::config::Config;
 use crate::daemon::Daemon;
 use crate::log_follower::LogFollower;
+use crate::run::{container_status, patiently};
 use crate::{resolve, wait};
 
 /// The interval between two reads of the log and the container's state. CRI has no call to wait for either.
@@ -31,12 +31,12 @@ pub(crate) struct Args {
 pub(crate) async fn logs(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let daemon = Daemon::dial(config).await?;
     let container_id = resolve::container(&daemon, &args.container).await?;
-    let mut client = daemon.client;
     let mut log: Option<LogFollower> = None;
     loop {
-        let request = v1::ContainerStatusRequest { container_id: container_id.clone(), verbose: false };
-        let status = match client.runtime.container_status(request).await {
-            Ok(answer) => answer.into_inner().status.context("the daemon answered without a status")?,
+        // The log goes on while the daemon restarts.
+        let asking = async || container_status(&daemon.client, &container_id).await;
+        let status = match patiently(false, None, asking).await {
+            Ok(status) => status.context("the daemon answered without a status")?,
             Err(status) => match &mut log {
                 // The container was removed meanwhile. Its output was complete before, and is read to its
                 // end: the file is still open.

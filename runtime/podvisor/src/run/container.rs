@@ -292,7 +292,7 @@ impl Run<'_> {
 }
 
 /// Asks once for the container's status.
-pub(super) async fn container_status(
+pub(crate) async fn container_status(
     client: &Client,
     container_id: &str,
 ) -> Result<Option<v1::ContainerStatus>, tonic::Status> {
@@ -302,7 +302,7 @@ pub(super) async fn container_status(
 
 /// Asks the daemon, and again while it restarts. A private daemon never does. With `signals`, a signal ends
 /// the wait, and the last failure is the answer.
-pub(super) async fn patiently<T>(
+pub(crate) async fn patiently<T>(
     private: bool,
     mut signals: Option<&mut Signals>,
     ask: impl AsyncFn() -> Result<T, tonic::Status>,

@@ -31,6 +31,7 @@ use anyhow::{Context, bail};
 use proto_cri::v1;
 
 pub(crate) use args::Args;
+pub(crate) use container::{container_status, patiently};
 pub(crate) use docker::reason as missing_flag;
 pub(crate) use request::{NAMESPACE, namespaces, pod_metadata};
 pub(crate) use rights::confined;

@@ -10,7 +10,7 @@ use crate::show::out;
 
 /// The signals that this process has received.
 #[derive(Debug)]
-pub(super) struct Signals(watch::Receiver<Option<u8>>);
+pub(crate) struct Signals(watch::Receiver<Option<u8>>);
 
 impl Signals {
     /// Takes the signals from now on. SIGHUP stays ignored if it was, as below nohup(1).

@@ -3,12 +3,13 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use proto_cri::v1;
-use proto_cri::v1::ContainerState::{self, ContainerRunning};
+use proto_cri::v1::ContainerState::{self, ContainerExited, ContainerRunning};
 use tonic::Status;
 
 use crate::fake::FakeDaemon;
@@ -94,4 +95,23 @@ fn the_last_lines_of_a_container_that_is_removed_are_printed() {
     logged.daemon.refuses("ContainerStatus", Status::not_found("no such container"));
     logged.daemon.goes_on();
     assert_eq!(rest(child, lines), "last\n");
+}
+
+#[test]
+fn a_log_is_followed_beyond_a_restart_of_the_daemon() {
+    let mut logged = Logged::new(ContainerRunning);
+    let (mut child, lines) = logged.followed();
+    logged.daemon.kill();
+    let absent = UnixListener::bind(logged.daemon.socket()).unwrap();
+    absent.set_nonblocking(true).unwrap();
+    until("the daemon is missed", || {
+        assert_eq!(child.try_wait().unwrap(), None, "it does not wait for the daemon");
+        absent.accept().is_ok()
+    });
+    logged.writes("meanwhile");
+    logged.is(ContainerExited);
+    drop(absent);
+    fs::remove_file(logged.daemon.socket()).unwrap();
+    logged.daemon.serve();
+    assert_eq!(rest(child, lines), "meanwhile\n");
 }
