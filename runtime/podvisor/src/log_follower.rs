@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::show::out;
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -29,8 +29,23 @@ impl LogFollower {
         LogFollower { file: None, path: path.to_owned(), decoder: Decoder::default() }
     }
 
+    /// Checks that there was a log to print.
+    ///
+    /// # Errors
+    /// No file was there until now.
+    pub(crate) fn was_there(&self) -> anyhow::Result<()> {
+        if self.file.is_none() {
+            let path = self.path.display();
+            bail!("there is no log at {path}: it was removed, or the container was made without one");
+        }
+        Ok(())
+    }
+
     /// Prints everything since the last call. If the log was rotated, the old file is read to its end before
     /// the new one.
+    ///
+    /// # Errors
+    /// The log cannot be opened or read, or not be printed. A log that does not exist is no error.
     pub(crate) fn print(&mut self) -> anyhow::Result<()> {
         while !self.print_some()? {}
         Ok(())
@@ -40,7 +55,14 @@ impl LogFollower {
     /// may write faster than this process prints.
     pub(crate) fn print_some(&mut self) -> anyhow::Result<bool> {
         // Opened before the read: a file already rotated away is complete.
-        let current = File::open(&self.path).ok();
+        let current = match File::open(&self.path) {
+            Ok(file) => Some(file),
+            // It is not made yet, or renamed for its rotation, or removed with the container.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                return Err(error).with_context(|| format!("opening the log {}", self.path.display()));
+            }
+        };
         let Some(file) = &mut self.file else {
             self.file = current;
             return Ok(self.file.is_none());
@@ -171,6 +193,15 @@ mod tests {
         }
         assert!((4..8).contains(&parts), "{parts}");
         assert!(log.print_some().unwrap());
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_opened_is_an_error_and_one_that_does_not_exist_is_none_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        let error = LogFollower::open(&dir.path().join("file/main.log")).print_some().unwrap_err();
+        assert!(format!("{error:#}").contains("/file/main.log"), "{error:#}");
+        LogFollower::open(&dir.path().join("main.log")).print().unwrap();
     }
 
     #[test]

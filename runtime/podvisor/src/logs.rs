@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use proto_cri::v1::ContainerState;
 
 use crate::client;
 use crate::complete;
@@ -42,6 +43,7 @@ pub(crate) async fn logs(config: &Config, args: Args) -> anyhow::Result<ExitCode
                 // end: the file is still open.
                 Some(log) if status.code() == tonic::Code::NotFound => {
                     log.print()?;
+                    log.was_there()?;
                     break;
                 }
                 _ => return Err(client::refused(status)),
@@ -51,8 +53,13 @@ pub(crate) async fn logs(config: &Config, args: Args) -> anyhow::Result<ExitCode
             bail!("container {} has no log", status.id);
         }
         // The state is read before the log: an exit is published after the last byte of the log.
-        log.get_or_insert_with(|| LogFollower::open(status.log_path.as_ref())).print()?;
+        let log = log.get_or_insert_with(|| LogFollower::open(status.log_path.as_ref()));
+        log.print()?;
         if !args.follow || wait::ended(&status)?.is_some() {
+            // Another runtime may make it at the start.
+            if status.state() != ContainerState::ContainerCreated {
+                log.was_there()?;
+            }
             break;
         }
         tokio::time::sleep(POLL_INTERVAL).await;

@@ -9,11 +9,11 @@ use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use proto_cri::v1;
-use proto_cri::v1::ContainerState::{self, ContainerExited, ContainerRunning};
+use proto_cri::v1::ContainerState::{self, ContainerCreated, ContainerExited, ContainerRunning};
 use tonic::Status;
 
 use crate::fake::FakeDaemon;
-use crate::people::{PATIENCE, command, id};
+use crate::people::{PATIENCE, command, id, run};
 
 /// A daemon with one container, "c1", and the container's log.
 struct Logged {
@@ -114,4 +114,19 @@ fn a_log_is_followed_beyond_a_restart_of_the_daemon() {
     fs::remove_file(logged.daemon.socket()).unwrap();
     logged.daemon.serve();
     assert_eq!(rest(child, lines), "meanwhile\n");
+}
+
+#[test]
+fn a_log_that_is_not_there_is_named() {
+    let logged = Logged::new(ContainerExited);
+    for arguments in [&["logs", "c1"][..], &["logs", "-f", "c1"]] {
+        let (output, text, error) = run(&logged.daemon, arguments);
+        assert_eq!((output.status.code(), text.as_str()), (Some(125), ""), "{error}");
+        assert!(error.contains(&logged.log.display().to_string()), "{error}");
+    }
+    logged.is(ContainerRunning);
+    assert_eq!(run(&logged.daemon, &["logs", "c1"]).0.status.code(), Some(125));
+    // Other runtimes make it at the start.
+    logged.is(ContainerCreated);
+    assert_eq!(run(&logged.daemon, &["logs", "c1"]).0.status.code(), Some(0));
 }

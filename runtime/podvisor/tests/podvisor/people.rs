@@ -30,7 +30,7 @@ pub(crate) fn command(daemon: &FakeDaemon, arguments: &[&str]) -> Command {
 }
 
 /// Runs a command to its end. Returns its output, standard output first.
-fn run(daemon: &FakeDaemon, arguments: &[&str]) -> (Output, String, String) {
+pub(crate) fn run(daemon: &FakeDaemon, arguments: &[&str]) -> (Output, String, String) {
     let output = command(daemon, arguments).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
