@@ -36,7 +36,7 @@ pub(crate) struct Args {
 pub(crate) fn explain(args: &Args) -> anyhow::Result<ExitCode> {
     let text = if args.text.is_empty() { read_input()? } else { args.text.join(" ") };
     let found = find(PAGE, &text);
-    if found.is_empty() {
+    if found.rows.is_empty() {
         bail!(
             "no known error in this text; docs/troubleshooting.md has them all by what does not work, and the words after \
              the last colon are often the kernel's or another program's"
@@ -64,12 +64,21 @@ fn tail(input: &mut impl Read, bytes_max: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The page's rows with an error of the text, in the order of the text.
-fn find<'a>(page: &'a str, text: &str) -> Vec<page::Row<'a>> {
+/// Known errors of a text.
+#[derive(Debug)]
+struct Found<'a> {
+    /// The page's rows, in the order of the text.
+    rows: Vec<page::Row<'a>>,
+    /// The number of rows left out: those of the oldest lines.
+    left_out: usize,
+}
+
+/// Finds the page's rows with an error of the text. The last lines count first: a log's newest are there.
+fn find<'a>(page: &'a str, text: &str) -> Found<'a> {
     let rows = page::rows(page);
     let mut seen = BTreeSet::new();
-    let mut found = Vec::new();
-    for line in text.lines() {
+    let (mut by_line, mut room, mut left_out) = (Vec::new(), FOUND_MAX, 0);
+    for line in text.lines().rev() {
         let line = pattern::plain(line);
         let mut hits: Vec<_> = rows
             .iter()
@@ -82,17 +91,19 @@ fn find<'a>(page: &'a str, text: &str) -> Vec<page::Row<'a>> {
             })
             .collect();
         hits.sort_unstable();
-        found.extend(
-            hits.into_iter().filter(|(_, number)| seen.insert(*number)).map(|(_, number)| rows[number]),
-        );
+        let new = hits.into_iter().filter(|(_, number)| seen.insert(*number)).map(|(_, number)| rows[number]);
+        let mut new: Vec<page::Row<'a>> = new.collect();
+        left_out += new.len().saturating_sub(room);
+        new.truncate(room);
+        room -= new.len();
+        by_line.push(new);
     }
-    found.truncate(FOUND_MAX);
-    found
+    Found { rows: by_line.into_iter().rev().flatten().collect(), left_out }
 }
 
-fn print(found: &[page::Row<'_>]) -> String {
+fn print(found: &Found<'_>) -> String {
     let mut text = String::new();
-    for (number, row) in found.iter().enumerate() {
+    for (number, row) in found.rows.iter().enumerate() {
         let gap = if number == 0 { "" } else { "\n" };
         let _ = writeln!(text, "{gap}{}", row.section);
         let _ = writeln!(text, "  error:    {}", page::plain(row.quoted));
@@ -100,6 +111,9 @@ fn print(found: &[page::Row<'_>]) -> String {
         if let Some(remedy) = row.remedy {
             let _ = writeln!(text, "  remedy:   {}", page::plain(remedy));
         }
+    }
+    if found.left_out > 0 {
+        let _ = writeln!(text, "\nolder known errors in this text: {}; name one of them", found.left_out);
     }
     escape::lines(&text).to_string()
 }
@@ -134,7 +148,7 @@ mod tests {
             print(&find(SMALL, "x\nWARN a client cannot be accepted\nERROR a client cannot be accepted")),
             "Figures\n  error:    log: `a client cannot be accepted`\n  meaning:  none left\n"
         );
-        assert!(find(SMALL, "the network is down").is_empty());
+        assert!(find(SMALL, "the network is down").rows.is_empty());
     }
 
     #[test]
@@ -144,18 +158,25 @@ mod tests {
         let errors: Vec<&str> = rows.iter().flat_map(page::Row::errors).collect();
         let unknown: Vec<&&str> = errors
             .iter()
-            .filter(|error| pattern::is_distinctive(error) && find(PAGE, &error.replace('…', "x")).is_empty())
+            .filter(|error| {
+                pattern::is_distinctive(error) && find(PAGE, &error.replace('…', "x")).rows.is_empty()
+            })
             .collect();
         assert!(unknown.is_empty(), "{unknown:?}");
     }
 
     #[test]
-    fn a_log_without_end_has_a_bounded_answer() {
-        let errors: Vec<String> = page::rows(PAGE)
-            .iter()
-            .flat_map(page::Row::errors)
-            .map(|error| error.replace('…', "x"))
-            .collect();
-        assert_eq!(find(PAGE, &errors.join("\n")).len(), FOUND_MAX);
+    fn the_newest_errors_of_a_log_are_explained() {
+        const NEWEST: &str = "the kubelet's connection cannot be accepted";
+        let rows = page::rows(PAGE);
+        let errors: Vec<String> =
+            rows.iter().flat_map(page::Row::errors).map(|error| error.replace('…', "x")).collect();
+        let log = format!("{}\nERROR {NEWEST}\n", errors.join("\n"));
+        let quotes = |row: &page::Row<'_>| row.quoted.contains(NEWEST);
+        let found = find(PAGE, &log);
+        assert!(found.rows.last().is_some_and(quotes), "the last line is one of ten");
+        assert_eq!(found.rows.len(), FOUND_MAX);
+        let end = format!("older known errors in this text: {}; name one of them\n", found.left_out);
+        assert!(found.left_out > 100 && print(&found).ends_with(&end), "{end}");
     }
 }
