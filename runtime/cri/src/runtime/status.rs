@@ -124,6 +124,8 @@ struct OfPods {
     ids: Vec<String>,
     /// Sizes of the VMs of ready pods, by the pods' ids, for `podvisor ps`.
     vms: serde_json::Map<String, Value>,
+    /// Why something of a pod could not be removed, by the pods' ids, for `podvisor doctor`.
+    unclean: serde_json::Map<String, Value>,
     /// Quarantined values of the records, also for `podvisor doctor`.
     quarantined: Vec<String>,
     /// Comparison of pods' VMs with the installed versions, for `podvisor check`. Null if the disk does not
@@ -148,7 +150,12 @@ impl OfPods {
             (pod.id.clone(), vm)
         });
         let vms = vms.collect();
-        OfPods { ids: pods.ids(), vms, quarantined: pods.quarantined(), versions }
+        let unclean = pods.pods().into_iter().filter_map(|pod| {
+            let why = pod.unclean.clone()?;
+            Some((pod.id.clone(), Value::String(why)))
+        });
+        let unclean = unclean.collect();
+        OfPods { ids: pods.ids(), vms, unclean, quarantined: pods.quarantined(), versions }
     }
 }
 
@@ -240,6 +247,7 @@ fn info(node: &Node, configuration: &ConfigurationView, of_pods: &OfPods) -> Val
         "stateDir": node.state_dir,
         "pods": of_pods.ids,
         "quarantine": of_pods.quarantined,
+        "unclean": of_pods.unclean,
         "vms": of_pods.vms,
         "versions": of_pods.versions,
     })

@@ -69,6 +69,7 @@ pub fn differences(daemons: &[Daemon], node: &OnNode) -> Vec<Difference> {
     let comparison = Comparison { daemons, node };
     let mut found = Vec::new();
     found.extend(comparison.pods_without_vmm());
+    found.extend(daemons.iter().flat_map(unclean));
     found.extend(comparison.vmms());
     found.extend(comparison.networks());
     for (daemon, files) in daemons.iter().zip(&node.daemons) {
@@ -230,6 +231,18 @@ fn state_dirs(daemon: &Daemon, files: &DaemonFiles) -> Vec<Difference> {
             leftover: Some(Leftover::StateDir(dirs.clone(), pod.clone())),
         })
         .collect()
+}
+
+/// Pods that a stop could not remove whole. They are on record, so nothing of them is a leftover.
+fn unclean(daemon: &Daemon) -> Vec<Difference> {
+    let pods = daemon.record.pods.iter().filter_map(|(id, pod)| Some((id, pod, pod.unclean.as_ref()?)));
+    pods.map(|(id, pod, why)| Difference {
+        what: format!("pod {} ({id}) could not be removed whole: {why}", pod.name),
+        means: "something of it is left, and stays its own: no repair removes it",
+        advice: "remove the cause; the next stop of the pod tries again: the kubelet's, or podvisor rm",
+        leftover: None,
+    })
+    .collect()
 }
 
 /// Acknowledgements in the directories of pods on record. Others go with their directory.

@@ -62,6 +62,8 @@ pub struct PodOnRecord {
     pub name: String,
     /// Whether a VM runs for it.
     pub ready: bool,
+    /// Why something of it could not be removed, if so.
+    pub unclean: Option<String>,
 }
 
 impl OnRecord {
@@ -77,11 +79,10 @@ impl OnRecord {
         let mut on_record =
             OnRecord { quarantined: store.quarantined().map_err(failed)?, ..OnRecord::default() };
         let statuses = store.list::<PodStatus>(Table::PodStatuses).map_err(failed)?;
-        let ready: BTreeSet<String> = statuses
+        let mut of_status: BTreeMap<String, (bool, Option<String>)> = statuses
             .values
             .into_iter()
-            .filter(|(_, status)| status.stage == PodStage::Ready)
-            .map(|(id, _)| id)
+            .map(|(id, status)| (id, (status.stage == PodStage::Ready, status.unclean)))
             .collect();
         let records = store.list::<PodRecord>(Table::PodRecords).map_err(failed)?;
         let containers = store.list::<IgnoredAny>(Table::ContainerRecords).map_err(failed)?;
@@ -91,8 +92,8 @@ impl OnRecord {
         }
         for (id, record) in records.values {
             let name = format!("{}/{}", record.spec.namespace, record.spec.name);
-            let ready = ready.contains(&id);
-            on_record.pods.insert(id, PodOnRecord { name, ready });
+            let (ready, unclean) = of_status.remove(&id).unwrap_or_default();
+            on_record.pods.insert(id, PodOnRecord { name, ready, unclean });
         }
         on_record.containers = containers.values.into_iter().map(|(id, _)| id).collect();
         let unreadable =
@@ -136,7 +137,8 @@ mod tests {
             layer_limits,
             created_at_ns: 1,
         };
-        let status = PodStatus { stage: PodStage::Ready, ..PodStatus::starting() };
+        let unclean = Some("a disk".to_owned());
+        let status = PodStatus { stage: PodStage::Ready, unclean: unclean.clone(), ..PodStatus::starting() };
         let batch = Batch::new()
             .put(Table::PodRecords, &web.id, &web)
             .and_then(|batch| batch.put(Table::PodStatuses, &web.id, &status))
@@ -148,7 +150,7 @@ mod tests {
         drop(store);
         let before = std::fs::read(dirs.store()).unwrap();
         let on_record = OnRecord::of_stopped(&dirs).unwrap();
-        assert_eq!(on_record.pods[&web.id], PodOnRecord { name: "default/web".into(), ready: true });
+        assert_eq!(on_record.pods[&web.id], PodOnRecord { name: "default/web".into(), ready: true, unclean });
         assert!(on_record.has(&web.id[..24]) && on_record.has("torn") && !on_record.has("zz"));
         assert!(on_record.containers.contains("c1"));
         assert_eq!(on_record.quarantined, ["container_statuses/old"]);

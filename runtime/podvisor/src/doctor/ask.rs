@@ -1,7 +1,7 @@
 //! Asks a running daemon for its records, over CRI: lists, and verbose Status. None of these calls waits for
 //! a pod.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,6 +25,9 @@ struct StatusInfo {
     /// Ids of all pods on record. It includes pods starting now, before any list has them.
     pods: Vec<String>,
     quarantine: Vec<String>,
+    /// Why something of a pod could not be removed, by the pod's id. Daemons of earlier builds do not say it.
+    #[serde(default)]
+    unclean: BTreeMap<String, String>,
 }
 
 /// Asks the daemon on `socket`.
@@ -75,14 +78,15 @@ fn merged(
     pods: Vec<v1::PodSandbox>,
     containers: Vec<v1::Container>,
     before: StatusInfo,
-    after: StatusInfo,
+    mut after: StatusInfo,
 ) -> OnRecord {
     let own: BTreeSet<String> = before.pods.into_iter().chain(after.pods.iter().cloned()).collect();
     let unlisted = after.pods.into_iter().map(|id| (id, PodOnRecord::default()));
     let listed = pods.into_iter().filter(|pod| own.contains(&pod.id)).map(|pod| {
         let ready = pod.state() == v1::PodSandboxState::SandboxReady;
+        let unclean = after.unclean.remove(&pod.id);
         let v1::PodSandboxMetadata { name, namespace, .. } = pod.metadata.unwrap_or_default();
-        (pod.id, PodOnRecord { name: format!("{namespace}/{name}"), ready })
+        (pod.id, PodOnRecord { name: format!("{namespace}/{name}"), ready, unclean })
     });
     let containers = containers.into_iter().filter(|container| own.contains(&container.pod_sandbox_id));
     OnRecord {
@@ -103,7 +107,8 @@ mod tests {
     fn pods_of_the_runtime_behind_the_daemon_are_not_on_its_record() {
         let info = |pods: &[&str], quarantine: &[&str]| {
             let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-            StatusInfo { pods: owned(pods), quarantine: owned(quarantine) }
+            let unclean = [("vm".to_owned(), "a disk".to_owned())].into();
+            StatusInfo { pods: owned(pods), quarantine: owned(quarantine), unclean }
         };
         let running = v1::ContainerState::ContainerRunning;
         let record = merged(
@@ -116,9 +121,10 @@ mod tests {
             info(&["vm", "removed"], &[]),
             info(&["vm", "starting"], &["x"]),
         );
-        let named = |name: &str, ready| PodOnRecord { name: name.into(), ready };
-        let expected = [("removed", named("a/b", true)), ("starting", PodOnRecord::default())];
-        let expected = expected.into_iter().chain([("vm", named("shop/cart", true))]);
+        let named = |name: &str| PodOnRecord { name: name.into(), ready: true, unclean: None };
+        let vm = PodOnRecord { unclean: Some("a disk".into()), ..named("shop/cart") };
+        let expected = [("removed", named("a/b")), ("starting", PodOnRecord::default()), ("vm", vm)];
+        let expected = expected.into_iter();
         assert_eq!(record.pods, expected.map(|(id, pod)| (id.to_owned(), pod)).collect());
         assert_eq!(record.containers, ["c1".to_owned()].into());
         assert_eq!(record.quarantined, ["x"]);

@@ -18,7 +18,7 @@ fn dirs(name: &str) -> DaemonDirs {
 
 /// A daemon with the pods "aa", ready, and "bb", not ready.
 fn daemon(name: &str, life: Life) -> Daemon {
-    let pod = |id: String, ready| (id, PodOnRecord { name: "default/web".into(), ready });
+    let pod = |id: String, ready| (id, PodOnRecord { name: "default/web".into(), ready, unclean: None });
     let record = OnRecord {
         pods: [pod(id("aa"), true), pod(id("bb"), false)].into(),
         containers: ["c1".to_owned()].into(),
@@ -77,6 +77,11 @@ fn each_difference_is_named_with_its_place_and_only_what_is_nobodys_is_a_leftove
     let rows: &[Row] = &[
         (|_, node| node.vmms.clear(), "pod default/web (aaaa", false),
         (
+            |daemon, _| daemon.record.pods.get_mut(&id("bb")).unwrap().unclean = Some("a disk".into()),
+            "could not be removed whole: a disk",
+            false,
+        ),
+        (
             |_, node| node.vmms.push(vmm(&dirs("node"), "cc")),
             "VMM process 42 of /run/node runs for pod cccc",
             true,
@@ -129,7 +134,8 @@ fn pods_of_a_private_daemon_are_its_own_while_it_runs_and_nobodys_when_it_is_ove
     node.networks.push(trace("dd"));
     node.vmms.push(vmm(&dirs("private"), "dd"));
     let mut second = daemon("private", Life::Serving);
-    second.record.pods = [(id("dd"), PodOnRecord { name: "podvisor-run/run-1".into(), ready: true })].into();
+    second.record.pods =
+        [(id("dd"), PodOnRecord { name: "podvisor-run/run-1".into(), ready: true, unclean: None })].into();
     let first = daemon("node", Life::Stopped);
     assert_eq!(texts(&[first.clone(), second.clone()], &node), []);
     second.place.life = Life::Over;
