@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hyper::body::Incoming;
@@ -14,12 +14,16 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use runtime_cri::Exposition;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinHandle, JoinSet};
 use tracing::{debug, info, warn};
 
-/// Concurrent clients: a Prometheus, a second one, and a person or two. Others wait to be accepted.
-const CLIENTS_MAX: usize = 8;
+/// Concurrent clients. Scrapers keep a connection for each path, and a node may have several teams' pairs of
+/// them, and a person or two. Others wait to be accepted.
+const CLIENTS_MAX: usize = 32;
+
+/// The interval between two lines in the log about clients that wait.
+const WAITING_SAID_EACH: Duration = Duration::from_secs(3600);
 
 /// Timeout for the arrival of a request. A client with an open connection sends the next one within this
 /// time, or dials again.
@@ -111,12 +115,12 @@ async fn bind(address: SocketAddr) -> anyhow::Result<TcpListener> {
 }
 
 async fn accept(listener: TcpListener, exposition: Exposition) {
-    let places = Arc::new(Semaphore::new(CLIENTS_MAX));
+    let mut places = Places { free: Arc::new(Semaphore::new(CLIENTS_MAX)), said: None };
     // Connections end with this task.
     let mut connections = JoinSet::new();
     loop {
         while connections.try_join_next().is_some() {}
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Some(place) = places.take().await else { return };
         match listener.accept().await {
             Ok((connection, _)) => {
                 let exposition = exposition.clone();
@@ -131,6 +135,27 @@ async fn accept(listener: TcpListener, exposition: Exposition) {
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
+    }
+}
+
+/// Places for clients.
+struct Places {
+    free: Arc<Semaphore>,
+    /// When the log said last that clients wait.
+    said: Option<Instant>,
+}
+
+impl Places {
+    /// Waits for a free place. `None` never comes: nobody closes the semaphore.
+    async fn take(&mut self) -> Option<OwnedSemaphorePermit> {
+        if let Ok(place) = Arc::clone(&self.free).try_acquire_owned() {
+            return Some(place);
+        }
+        if self.said.is_none_or(|said| said.elapsed() >= WAITING_SAID_EACH) {
+            warn!(clients = CLIENTS_MAX, "no place is free for another client of the metrics; it waits");
+            self.said = Some(Instant::now());
+        }
+        Arc::clone(&self.free).acquire_owned().await.ok()
     }
 }
 
@@ -171,4 +196,22 @@ fn plain(status: StatusCode, text: &str) -> Response<String> {
     let mut response = Response::new(text.to_owned());
     *response.status_mut() = status;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_beyond_the_places_waits_for_one_and_the_log_says_so_once() {
+        let mut places = Places { free: Arc::new(Semaphore::new(2)), said: None };
+        let (first, _second) = (places.take().await.unwrap(), places.take().await.unwrap());
+        assert!(places.said.is_none());
+        assert!(futures::poll!(std::pin::pin!(places.take())).is_pending());
+        let said = places.said.unwrap();
+        drop(first);
+        let _third = places.take().await.unwrap();
+        assert!(futures::poll!(std::pin::pin!(places.take())).is_pending());
+        assert_eq!(places.said, Some(said));
+    }
 }
