@@ -10,9 +10,13 @@ use crate::show::{escape, units};
 /// The width of the longest kind.
 const KIND_WIDTH: usize = 8;
 
-/// Names of containers by their ids: the event of a container's removal has only its id.
+/// Names by ids: the event of a container's removal has only its id, and so has that of a pod's removal in
+/// another runtime.
 #[derive(Debug, Default)]
-pub(super) struct Names(BTreeMap<String, String>);
+pub(super) struct Names {
+    containers: BTreeMap<String, String>,
+    pods: BTreeMap<String, v1::PodSandboxMetadata>,
+}
 
 /// An event, or a note about possibly missing events.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,38 +43,54 @@ pub(super) struct Line {
 }
 
 impl Names {
-    /// The names of the containers in a list.
-    pub(super) fn of(containers: &[v1::Container]) -> Names {
+    /// The names of the listed pods and containers.
+    pub(super) fn of(pods: &[v1::PodSandbox], containers: &[v1::Container]) -> Names {
         let name = |one: &v1::Container| {
             one.metadata.as_ref().map(|metadata| metadata.name.clone()).unwrap_or_default()
         };
-        Names(containers.iter().map(|one| (one.id.clone(), name(one))).collect())
+        let pods = pods.iter().map(|pod| (pod.id.clone(), pod.metadata.clone().unwrap_or_default()));
+        Names {
+            containers: containers.iter().map(|one| (one.id.clone(), name(one))).collect(),
+            pods: pods.collect(),
+        }
     }
 
-    fn learn(&mut self, containers: &[v1::ContainerStatus]) {
-        for one in containers.iter().filter(|one| !self.0.contains_key(&one.id)).collect::<Vec<_>>() {
-            let name = one.metadata.as_ref().map(|metadata| metadata.name.clone()).unwrap_or_default();
-            self.0.insert(one.id.clone(), name);
+    fn learn(&mut self, event: &v1::ContainerEventResponse) {
+        for one in &event.containers_statuses {
+            let name = || one.metadata.as_ref().map(|metadata| metadata.name.clone()).unwrap_or_default();
+            self.containers.entry(one.id.clone()).or_insert_with(name);
+        }
+        if let Some(pod) = &event.pod_sandbox_status {
+            self.pods.entry(pod.id.clone()).or_insert_with(|| pod.metadata.clone().unwrap_or_default());
+        }
+    }
+
+    /// The id and the name of the event's pod. Both are empty if nobody knows them.
+    fn pod(&self, event: &v1::ContainerEventResponse) -> (String, v1::PodSandboxMetadata) {
+        match (&event.pod_sandbox_status, self.pods.get(&event.container_id)) {
+            (Some(pod), _) => (pod.id.clone(), pod.metadata.clone().unwrap_or_default()),
+            (None, Some(name)) => (event.container_id.clone(), name.clone()),
+            (None, None) => Default::default(),
         }
     }
 }
 
 impl Line {
-    /// The event's line. Adds the event's containers to the names, and drops a removed one.
+    /// The event's line. Adds the event's pod and containers to the names, and drops a removed one.
     pub(super) fn of(event: &v1::ContainerEventResponse, names: &mut Names) -> Line {
-        names.learn(&event.containers_statuses);
-        let pod = event.pod_sandbox_status.clone().unwrap_or_default();
-        let v1::PodSandboxMetadata { name, namespace, .. } = pod.metadata.unwrap_or_default();
+        names.learn(event);
+        let (pod_id, v1::PodSandboxMetadata { name, namespace, .. }) = names.pod(event);
         let (kind, is_end) = match event.container_event_type() {
             ContainerEventType::ContainerCreatedEvent => ("created", false),
             ContainerEventType::ContainerStartedEvent => ("started", false),
             ContainerEventType::ContainerStoppedEvent => ("stopped", true),
             ContainerEventType::ContainerDeletedEvent => ("deleted", false),
         };
-        let of_container = event.container_id != pod.id;
-        let mut container = names.0.get(&event.container_id).cloned().unwrap_or_default();
+        let of_container = event.container_id != pod_id;
+        let container = names.containers.get(&event.container_id).cloned().unwrap_or_default();
         if event.container_event_type() == ContainerEventType::ContainerDeletedEvent {
-            container = names.0.remove(&event.container_id).unwrap_or(container);
+            names.containers.remove(&event.container_id);
+            names.pods.remove(&event.container_id);
         }
         let status = event.containers_statuses.iter().find(|one| is_end && one.id == event.container_id);
         Line {
@@ -78,7 +98,7 @@ impl Line {
             kind,
             namespace,
             pod: name,
-            pod_id: pod.id,
+            pod_id,
             container,
             container_id: if of_container { event.container_id.clone() } else { String::new() },
             exit_code: status.map(|status| status.exit_code),
@@ -196,9 +216,26 @@ mod tests {
     #[test]
     fn names_of_a_list_are_known_before_their_first_event() {
         let listed = made::container("c1", "p1", "app", v1::ContainerState::ContainerRunning);
-        let mut names = Names::of(&[listed]);
+        let mut names = Names::of(&[], &[listed]);
         let line = Line::of(&event("c1", ContainerEventType::ContainerDeletedEvent, vec![]), &mut names);
         assert!(line.text().contains("shop/web/app"), "{}", line.text());
+    }
+
+    #[test]
+    fn a_removed_pod_of_another_runtime_has_its_name() {
+        let deleted = v1::ContainerEventResponse {
+            pod_sandbox_status: None,
+            ..event("p1", ContainerEventType::ContainerDeletedEvent, vec![])
+        };
+        let text = |names: &mut Names| Line::of(&deleted, names).text();
+        let at = "2023-11-14T22:13:20.000Z";
+        let mut learnt = Names::default();
+        Line::of(&event("c1", ContainerEventType::ContainerStoppedEvent, vec![app()]), &mut learnt);
+        let mut listed = Names::of(&[made::pod("p1", "shop", "web", true)], &[]);
+        for names in [&mut learnt, &mut listed] {
+            assert_eq!(text(names), format!("{at}  deleted   shop/web  pod p1\n"));
+            assert_eq!(text(names), format!("{at}  deleted /-  p1\n"), "its name is forgotten with it");
+        }
     }
 
     #[test]

@@ -71,9 +71,9 @@ async fn listen(config: &Config) -> Result<Listening, DaemonError> {
     let daemon = Daemon::dial(config).await?;
     let mut runtime = daemon.client.runtime.clone();
     let request = v1::GetEventsRequest {};
-    // Before the list, so no container is missed in between.
+    // Before the lists, so nothing is missed in between.
     let events = daemon.ask("GetContainerEvents", runtime.get_container_events(request)).await?;
-    Ok(Listening { events, names: Names::of(&daemon.containers().await?) })
+    Ok(Listening { events, names: Names::of(&daemon.pods().await?, &daemon.containers().await?) })
 }
 
 /// Tries until the daemon is back.
