@@ -28,6 +28,9 @@ const METHOD_BYTES_MAX: usize = 64;
 /// Number of the next call. It identifies the log lines of one call.
 static CALLS: AtomicU64 = AtomicU64::new(1);
 
+/// What spans say in the place of the other runtime's texts: those quote commands.
+const UPSTREAM_SAID: &str = "the upstream runtime refused it; its log has the reason";
+
 tokio::task_local! {
     /// The call answered by this task.
     static CALL: Call;
@@ -37,6 +40,8 @@ struct Call {
     span: Span,
     /// The span says why the call failed.
     is_described: Cell<bool>,
+    /// The upstream has refused a part of it, and the answer may quote this.
+    is_refused_upstream: Cell<bool>,
 }
 
 /// The span of the call answered by this task, if spans are collected.
@@ -80,7 +85,8 @@ where
             }
             answer
         };
-        let call = Call { span: span.clone(), is_described: Cell::new(false) };
+        let (is_described, is_refused_upstream) = Default::default();
+        let call = Call { span: span.clone(), is_described, is_refused_upstream };
         Box::pin(logged(log, CALL.scope(call, work).instrument(span)))
     }
 }
@@ -146,9 +152,11 @@ impl CallEnd {
         let (code, message) =
             status.as_ref().map_or((Code::Ok, ""), |status| (status.code(), status.message()));
         self.span.record("rpc.grpc.status_code", code as i64);
-        let is_described = CALL.try_with(|call| call.is_described.get()).unwrap_or(false);
+        let said = CALL.try_with(|call| (call.is_described.get(), call.is_refused_upstream.get()));
+        let (is_described, is_refused_upstream) = said.unwrap_or_default();
         if is_fault(code) && !is_described {
-            self.span.record("otel.status_description", message);
+            let text = if is_refused_upstream { UPSTREAM_SAID } else { message };
+            self.span.record("otel.status_description", text);
         }
     }
 }
@@ -192,7 +200,8 @@ pub(crate) fn onward(path: &str, headers: &mut HeaderMap) -> Span {
     span
 }
 
-/// Records how a call to the upstream ended. For the calling side, each error is a failure.
+/// Records how a call to the upstream ended. For the calling side, each error is a failure. The text of an
+/// error that the upstream has sent is not recorded.
 pub(crate) fn onward_ended<T>(span: &Span, answer: &Result<T, Status>) {
     match answer {
         Ok(_) => {
@@ -200,7 +209,14 @@ pub(crate) fn onward_ended<T>(span: &Span, answer: &Result<T, Status>) {
         }
         Err(status) => {
             span.record("rpc.grpc.status_code", status.code() as i64);
-            span.record("otel.status_description", status.message());
+            // Only a broken connection has a source: the upstream did not say this.
+            if status.source().is_some() {
+                span.record("otel.status_description", status.message());
+                return;
+            }
+            span.record("otel.status_description", UPSTREAM_SAID);
+            // Outside of calls there is no answer.
+            let _ = CALL.try_with(|call| call.is_refused_upstream.set(true));
         }
     }
 }

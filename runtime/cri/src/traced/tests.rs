@@ -123,7 +123,7 @@ async fn a_call_that_goes_on_to_another_runtime_names_us_as_its_parent() {
     let (client, server) = (&spans[0], &spans[1]);
     assert_eq!((client.is_call, server.is_call), (false, true));
     assert_eq!(client.parent, server.id);
-    assert_eq!(client.failure.as_deref(), Some("no such pod"));
+    assert_eq!(client.failure.as_deref(), Some(UPSTREAM_SAID));
     assert_eq!(response.headers()["seen"], format!("00-{}-{}-01", client.trace, client.id).as_str());
 }
 

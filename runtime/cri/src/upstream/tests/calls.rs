@@ -173,6 +173,24 @@ async fn a_call_that_is_handed_on_has_our_span_as_its_parent() {
     assert_eq!(world.theirs.parents()[1], format!("00-{}-{}-01", call.trace, handed_on.id));
 }
 
+#[tokio::test]
+async fn what_the_upstream_says_is_in_the_answer_and_in_no_span() {
+    let world = World::start().await;
+    let refusal = Status::unknown("exec: \"/app --token=s3cret\": no such file or directory");
+    world.theirs.refuses("StopPodSandbox", refusal);
+    let (recorder, _guard) = Recorder::begin();
+    let stop = v1::StopPodSandboxRequest { pod_sandbox_id: "c1".into() };
+    let request = Request::new(Bytes::from(stop.encode_to_vec()));
+    let path = format!("{RUNTIME}StopPodSandbox");
+    let answer = unary(Traced(world.layer.clone()), &path, request).await.unwrap_err();
+    assert!(answer.message().contains("s3cret"), "{answer}");
+    let spans = recorder.spans();
+    assert_eq!(spans.len(), 2);
+    for span in spans {
+        assert!(span.failure.unwrap().contains("the upstream runtime refused it"));
+    }
+}
+
 fn config(driver: v1::CgroupDriver) -> v1::RuntimeConfigResponse {
     v1::RuntimeConfigResponse { linux: Some(v1::LinuxRuntimeConfiguration { cgroup_driver: driver.into() }) }
 }
