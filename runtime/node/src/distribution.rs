@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use crate::processes::{self, ProcessesError};
 use crate::root::{HostRoot, RootError};
+use crate::started::Started;
 
 /// A configuration of a distribution has a few dozen lines.
 const BYTES_MAX: u64 = 1 << 20;
@@ -34,19 +35,37 @@ pub(crate) struct Distribution {
     pub(crate) containerd: &'static str,
     /// The directory of `config.yaml` and `config.yaml.d`; `None` if arguments are all there is.
     configuration: Option<&'static str>,
-    /// Its own places of CNI configurations and plugins; the plugins' of the present releases first.
-    cni: Option<(&'static str, [&'static str; 2])>,
+    /// Its own places of CNI configurations and plugins.
+    cni: Option<OwnNetwork>,
 }
+
+/// The places of a network that a distribution has in its data directory.
+#[derive(Debug, PartialEq, Eq)]
+struct OwnNetwork {
+    /// The data directory, unless `data-dir` names another one.
+    data: &'static str,
+    /// The variable with another one.
+    variable: &'static str,
+    /// Directory of configurations in it.
+    configurations: &'static str,
+    /// Directories of plugins in it; that of the present releases first.
+    plugins: [&'static str; 2],
+}
+
+/// The arguments with the data directory. They win over the files, and the files over the environment.
+const DATA_ARGUMENTS: [&str; 2] = ["--data-dir", "-d"];
 
 const K3S: Distribution = Distribution {
     units: ["k3s.service", "k3s-agent.service"],
     processes: &["k3s-server", "k3s-agent"],
     containerd: "/run/k3s/containerd/containerd.sock",
     configuration: Some("/etc/rancher/k3s"),
-    cni: Some((
-        "/var/lib/rancher/k3s/agent/etc/cni/net.d",
-        ["/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/data/current/bin"],
-    )),
+    cni: Some(OwnNetwork {
+        data: "/var/lib/rancher/k3s",
+        variable: "K3S_DATA_DIR",
+        configurations: "agent/etc/cni/net.d",
+        plugins: ["data/cni", "data/current/bin"],
+    }),
 };
 
 const RKE2: Distribution = Distribution {
@@ -108,23 +127,37 @@ impl Distribution {
     }
 
     /// Its directories of CNI configurations and plugins, if it has a network of its own there.
-    pub(crate) fn cni(&self, root: &HostRoot) -> Result<Option<(PathBuf, PathBuf)>, RootError> {
-        let Some((configurations, plugins)) = self.cni else { return Ok(None) };
-        if root.names(Path::new(configurations))?.is_empty() {
+    pub(crate) fn cni(
+        &self,
+        root: &HostRoot,
+        started: &Started,
+    ) -> Result<Option<(PathBuf, PathBuf)>, RootError> {
+        let Some(network) = &self.cni else { return Ok(None) };
+        let argument = DATA_ARGUMENTS.iter().find_map(|name| started.argument(name));
+        let data = match argument {
+            Some(named) => named,
+            None => self
+                .configured(root)?
+                .into_iter()
+                .filter_map(|(_, read)| read.data_dir)
+                .next_back()
+                .or_else(|| started.variable(network.variable))
+                .unwrap_or_else(|| network.data.to_owned()),
+        };
+        let data = Path::new(&data);
+        let configurations = data.join(network.configurations);
+        if root.names(&configurations)?.is_empty() {
             return Ok(None);
         }
-        let [present, earlier] = plugins.map(Path::new);
-        let plugins = if root.kind(present)?.is_some() { present } else { earlier };
-        Ok(Some((configurations.into(), plugins.into())))
+        let [present, earlier] = network.plugins.map(|directory| data.join(directory));
+        let plugins = if root.kind(&present)?.is_some() { present } else { earlier };
+        Ok(Some((configurations, plugins)))
     }
 
     /// Reads the kubelet's endpoint from the distribution's files.
     pub(crate) fn endpoint(&self, root: &HostRoot) -> Result<Endpoint, RootError> {
         let (mut arguments, mut own, mut last_file) = (Vec::new(), None, None);
-        for path in self.files(root)? {
-            let text = root.read(&path, BYTES_MAX)?.unwrap_or_default();
-            // The distribution itself does not start with an unreadable file.
-            let Ok(read) = serde_saphyr::from_str::<Configuration>(&text) else { continue };
+        for (path, read) in self.configured(root)? {
             if read.kubelet_arg.is_some() || read.more_kubelet_arg.is_some() {
                 last_file = Some(path);
             }
@@ -139,6 +172,19 @@ impl Distribution {
             (name == ARGUMENT).then(|| value.to_owned())
         };
         Ok(Endpoint { value: arguments.iter().rev().find_map(named).or(own), last_file })
+    }
+
+    /// The configuration's files with their contents, in the order in which they are read.
+    fn configured(&self, root: &HostRoot) -> Result<Vec<(PathBuf, Configuration)>, RootError> {
+        let mut configured = Vec::new();
+        for path in self.files(root)? {
+            let text = root.read(&path, BYTES_MAX)?.unwrap_or_default();
+            // The distribution itself does not start with an unreadable file.
+            if let Ok(read) = serde_saphyr::from_str::<Configuration>(&text) {
+                configured.push((path, read));
+            }
+        }
+        Ok(configured)
     }
 
     /// The files of the configuration, in the order in which they are read.
@@ -157,6 +203,7 @@ impl Distribution {
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct Configuration {
+    data_dir: Option<String>,
     container_runtime_endpoint: Option<String>,
     kubelet_arg: Option<Arguments>,
     #[serde(rename = "kubelet-arg+")]

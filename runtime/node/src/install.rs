@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::distribution::{self, Distribution};
 use crate::host::{CallError, Host};
-use crate::kubelet::{self, KubeletError};
+use crate::kubelet::{self, Kubelet, KubeletError};
 use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
 use crate::look::{self, Refusal};
 use crate::payload::{CONFIGURATION, Payload, PayloadError, PayloadFile};
@@ -24,6 +24,7 @@ use crate::report::{Report, say};
 use crate::root::{HostRoot, RootError};
 use crate::settings::{self, Settings, SettingsError, UnnamedPods, Upstream};
 use crate::short_unit::ShortUnit;
+use crate::started::Started;
 use crate::switch::switch;
 
 /// The daemon's unit.
@@ -122,7 +123,7 @@ pub fn install(
     let mut record = held.record.clone().unwrap_or_default();
     say(report, "node", "has systemd, KVM and room");
     files(root, &payload, &mut record, report)?;
-    configuration(root, spec, &payload, &mut record, report)?;
+    configuration(root, host, spec, &payload, &mut record, report)?;
     host.run("systemctl", &["daemon-reload"])?;
     if record.restart_due {
         check(root, host, &payload, report)?;
@@ -221,6 +222,7 @@ fn differs(root: &HostRoot, file: &PayloadFile) -> Result<bool, InstallError> {
 /// Writes a configuration if there is none.
 fn configuration(
     root: &HostRoot,
+    host: &dyn Host,
     spec: &InstallSpec,
     payload: &Payload,
     record: &mut InstallRecord,
@@ -245,8 +247,7 @@ fn configuration(
         }
         None => payload.configuration.clone(),
     };
-    let distribution = Distribution::with_kubelet_inside(root).map_err(KubeletError::from)?;
-    let text = match distribution.map(|found| found.cni(root)).transpose()?.flatten() {
+    let text = match own_network(root, host)? {
         Some((configurations, plugins)) => settings::with_cni(&text, &configurations, &plugins)?,
         None => text,
     };
@@ -256,6 +257,17 @@ fn configuration(
     let upstream = socket.map_or("none".into(), |path| path.display().to_string());
     say(report, "configuration", format!("{CONFIGURATION} written; other runtime: {upstream}"));
     Ok(())
+}
+
+/// Finds the directories of the network that a distribution on the node has of its own.
+fn own_network(root: &HostRoot, host: &dyn Host) -> Result<Option<(PathBuf, PathBuf)>, KubeletError> {
+    let Some(distribution) = Distribution::with_kubelet_inside(root)? else { return Ok(None) };
+    let started = match Kubelet::find(host) {
+        Ok(kubelet) => kubelet.started(root, host)?,
+        Err(KubeletError::Unknown) => Started::default(),
+        Err(error) => return Err(error),
+    };
+    Ok(distribution.cni(root, &started)?)
 }
 
 /// Finds the runtime of the node's kubelet, other than Podvisor.

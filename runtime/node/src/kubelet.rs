@@ -13,6 +13,7 @@ use crate::host::{CallError, Host};
 use crate::kubelet_command::{command, configured, flag, last_command_file};
 use crate::processes::{self, Process, ProcessesError};
 use crate::root::{HostRoot, RootError};
+use crate::started::{Started, StartedError};
 
 /// Endpoint of a kubelet without an explicit one (kubelet(1), since 1.27).
 const DEFAULT_ENDPOINT: &str = "unix:///run/containerd/containerd.sock";
@@ -52,6 +53,9 @@ pub enum KubeletError {
     /// The node's processes cannot be seen.
     #[error(transparent)]
     Processes(#[from] ProcessesError),
+    /// The start of the kubelet's unit cannot be read.
+    #[error(transparent)]
+    Started(#[from] StartedError),
     /// There is no kubelet of a known kind.
     #[error(
         "this node has neither kubelet.service nor k3s, RKE2 or k0s: set the kubelet's containerRuntimeEndpoint by hand"
@@ -141,6 +145,11 @@ impl Kubelet {
             Kubelet::Unit => "kubelet.service",
             Kubelet::Of { unit, .. } => unit,
         }
+    }
+
+    /// How the kubelet's unit is started, without the file of the switch.
+    pub(crate) fn started(self, root: &HostRoot, host: &dyn Host) -> Result<Started, StartedError> {
+        Started::read(root, host, self.unit(), &self.drop_in())
     }
 
     /// Whether another process than the unit's starts the kubelet again if it ends.

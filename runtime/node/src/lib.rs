@@ -24,6 +24,7 @@ mod report;
 mod root;
 mod settings;
 mod short_unit;
+mod started;
 mod switch;
 #[cfg(test)]
 mod tests;

@@ -192,6 +192,35 @@ fn a_new_configuration_on_k3s_has_the_directories_of_its_network() {
 }
 
 #[test]
+fn the_network_of_k3s_is_found_in_the_data_directory_that_it_has() {
+    let by_file = |node: &Node| {
+        fs::create_dir_all(node.path("etc/rancher/k3s")).unwrap();
+        fs::write(node.path("etc/rancher/k3s/config.yaml"), "data-dir: /data/k3s\n").unwrap();
+    };
+    let by_argument = |node: &Node| {
+        *node.systemd.command.borrow_mut() = "/usr/local/bin/k3s agent '--data-dir' '/data/k3s'".into();
+    };
+    let by_environment = |node: &Node| {
+        fs::write(node.path("etc/k3s-agent"), "K3S_TOKEN=x\nK3S_DATA_DIR='/data/k3s'\n").unwrap();
+        let files = "Environment=\nEnvironmentFiles=/etc/k3s-agent (ignore_errors=yes)\n";
+        *node.systemd.environment.borrow_mut() = files.into();
+    };
+    let ways: [&dyn Fn(&Node); 3] = [&by_file, &by_argument, &by_environment];
+    for (nth, way) in ways.into_iter().enumerate() {
+        let node = k3s();
+        way(&node);
+        let net = "data/k3s/agent/etc/cni/net.d";
+        fs::create_dir_all(node.path(net)).unwrap();
+        fs::create_dir_all(node.path("data/k3s/data/cni")).unwrap();
+        fs::write(node.path(&format!("{net}/10-flannel.conflist")), "{}").unwrap();
+        node.install().unwrap();
+        let settings = node.text("etc/podvisor/config.toml");
+        assert!(settings.contains(&format!("conf_dir = \"/{net}\"")), "{nth}: {settings}");
+        assert!(settings.contains("bin_dirs = [\"/data/k3s/data/cni\", "), "{nth}: {settings}");
+    }
+}
+
+#[test]
 fn a_file_of_k3s_that_replaces_the_arguments_keeps_it_from_being_switched() {
     let node = k3s();
     let other = node.path("etc/rancher/k3s/config.yaml.d/95-more.yaml");

@@ -68,6 +68,8 @@ pub(super) struct Systemd {
     pub(super) kubelet_command: RefCell<String>,
     /// The command of another unit with a kubelet.
     pub(super) command: RefCell<String>,
+    /// The environment of that unit, as `systemctl show` has it.
+    pub(super) environment: RefCell<String>,
     /// Whether a kubelet with Podvisor ends at once.
     pub(super) kubelet_falls: Cell<bool>,
     /// Drop-ins of the kubelet that systemd reads after ours.
@@ -201,6 +203,7 @@ impl Systemd {
                 "ActiveState=activating\nNRestarts=1\n".into()
             }
             "--property=ActiveState,NRestarts" => format!("ActiveState={state}\nNRestarts=0\n"),
+            "--property=Environment,EnvironmentFiles" => self.environment.borrow().clone(),
             _ => panic!("{property}"),
         }
     }
