@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::distribution::{self, ARGUMENT, Distribution, EXTRA_ARGUMENTS};
 use crate::host::{CallError, Host};
 use crate::kubelet_command::{command, configured, flag, last_command_file};
+use crate::payload::CONFIGURATION;
 use crate::processes::{self, Process, ProcessesError};
 use crate::root::{HostRoot, RootError};
 use crate::started::{Started, StartedError};
@@ -96,6 +97,15 @@ pub enum KubeletError {
     Overridden {
         /// The other file.
         file: String,
+    },
+    /// With the daemon as it is, the kubelet would set the node NotReady.
+    #[error(
+        "the kubelet was not switched, since the node would not be ready with it ({said}): a network add-on may still have to write its \
+         configuration, or cni.conf_dir and cni.bin_dirs in {CONFIGURATION} are not those of the node's network"
+    )]
+    NotReady {
+        /// The daemon's reason.
+        said: String,
     },
     /// The kubelet did not keep running with Podvisor, and has its old runtime again.
     #[error(

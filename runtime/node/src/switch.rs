@@ -35,6 +35,9 @@ pub(crate) fn switch(
     if is_switched && before.as_ref() == Some(&text) {
         return Ok(format!("{unit} uses Podvisor"));
     }
+    if !is_switched {
+        insist_on_readiness(host, record)?;
+    }
     // Pods may run in VMs, so a switch in force is never undone by a failure to renew it.
     let earlier = if is_switched { before } else { of_unit.and_then(|switch| switch.earlier) };
     let made = SwitchRecord { unit: unit.into(), drop_in, restart_due: true, earlier };
@@ -67,6 +70,17 @@ pub(crate) fn switch(
     }
     record.save(root)?;
     Ok(format!("{unit} was switched to Podvisor and keeps running"))
+}
+
+/// Fails if the kubelet would set the node NotReady with the daemon as it is. It would keep running, but get
+/// no more pods, and lose those that it has, the other runtime's too.
+fn insist_on_readiness(host: &dyn Host, record: &InstallRecord) -> Result<(), KubeletError> {
+    let program = record.prefix.join("bin/podvisor");
+    match host.run(&program.to_string_lossy(), &["node", "ready"]) {
+        Ok(_) => Ok(()),
+        Err(CallError::Failed { said, .. }) => Err(KubeletError::NotReady { said }),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Puts the earlier file of the switch back, or removes that of a first switch.

@@ -40,6 +40,23 @@ fn a_kubelet_that_does_not_keep_running_has_its_old_runtime_again() {
 }
 
 #[test]
+fn a_node_that_would_not_be_ready_with_podvisor_keeps_its_kubelet_as_it_is() {
+    let node = Node::new();
+    *node.systemd.not_ready.borrow_mut() = Some("podvisor: NetworkReady: no network".into());
+    let said = node.install().unwrap_err().to_string();
+    assert!(said.contains("(podvisor: NetworkReady: no network)"), "{said}");
+    assert!(!node.path(DROP_IN).exists() && node.is_running("podvisor.service"));
+    assert!(!node.systemd.started.borrow().contains(&"kubelet.service".to_owned()), "it is not restarted");
+    *node.systemd.not_ready.borrow_mut() = None;
+    node.install().unwrap();
+    // A switch in force is renewed all the same: the kubelet has Podvisor already.
+    *node.systemd.not_ready.borrow_mut() = Some("no network any more".into());
+    *node.systemd.kubelet_command.borrow_mut() = "/usr/bin/kubelet $ARGS $MORE".into();
+    node.install().unwrap();
+    assert!(node.text(DROP_IN).contains("$MORE"));
+}
+
+#[test]
 fn a_switch_in_force_outlives_a_failure_to_renew_it() {
     let node = Node::new();
     node.install().unwrap();

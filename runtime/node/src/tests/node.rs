@@ -76,6 +76,8 @@ pub(super) struct Systemd {
     pub(super) later: RefCell<String>,
     /// The answer of the installed program to the question for its schema.
     pub(super) schema: RefCell<String>,
+    /// Why the node would not be ready with the daemon.
+    pub(super) not_ready: RefCell<Option<String>>,
     /// The failing line of the node's check.
     pub(super) check_fails: RefCell<Option<String>>,
 }
@@ -212,8 +214,16 @@ impl Systemd {
 impl Host for Systemd {
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String, CallError> {
         if program == "/opt/podvisor/bin/podvisor" {
-            assert_eq!(arguments, ["schema"]);
-            return Ok(self.schema.borrow().clone());
+            return match arguments {
+                ["schema"] => Ok(self.schema.borrow().clone()),
+                ["node", "ready"] => {
+                    assert!(self.active.borrow().contains("podvisor.service"));
+                    let why = self.not_ready.borrow();
+                    why.as_ref()
+                        .map_or(Ok(String::new()), |why| Err(Self::failed("podvisor node ready", why)))
+                }
+                _ => panic!("{arguments:?}"),
+            };
         }
         assert_eq!(program, "systemctl");
         let shown = arguments.join(" ");

@@ -1,8 +1,9 @@
 //! `podvisor node`: installs Podvisor on a node and removes it, usually in a container with the node's root
-//! mounted. The steps are in `runtime-node`. Here are the arguments, the printed lines, the node's label, and
-//! the end of pods in VMs (`end_pods.rs`).
+//! mounted. The steps are in `runtime-node`. Here are the arguments, the printed lines, the node's label, the
+//! end of pods in VMs (`end_pods.rs`), and the question for the daemon's readiness (`ready.rs`).
 
 mod end_pods;
+mod ready;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,6 +48,9 @@ enum What {
         #[arg(long)]
         force: bool,
     },
+    /// Report whether a kubelet with the daemon would be ready; run by the installation, on the node.
+    #[command(hide = true)]
+    Ready,
     /// Run a program of the node.
     #[command(hide = true)]
     Enter {
@@ -135,6 +139,7 @@ pub(crate) fn node(config: impl FnOnce() -> anyhow::Result<Config>, args: Args) 
         What::Leave(args) => leave(&args),
         What::Remove(args) => remove(&args),
         What::EndPods { force } => client::block_on(end_pods::end_pods(&config()?, force)),
+        What::Ready => client::block_on(ready::ready(&config()?)),
         What::Enter { root, program, arguments } => {
             let error = runtime_node::enter(&root, &program, &arguments);
             Err(error).with_context(|| format!("running {} in {}", program.display(), root.display()))
