@@ -54,6 +54,8 @@ pub struct InstallSpec {
     pub schema: u64,
     /// Whether to switch the kubelet to Podvisor.
     pub switch_kubelet: bool,
+    /// Whether to try a switch again with which the kubelet did not keep running before.
+    pub again: bool,
     /// Pause between checks of a switched kubelet.
     pub between_looks: Duration,
 }
@@ -134,7 +136,7 @@ pub fn install(
         if settings.upstream.is_none() {
             return Err(InstallError::NoUpstream);
         }
-        let done = switch(root, host, &mut record, &settings.socket, spec.between_looks)?;
+        let done = switch(root, host, &mut record, &settings.socket, spec)?;
         say(report, "kubelet", done);
         return Ok(KubeletRuntime::Podvisor);
     }
@@ -175,6 +177,10 @@ fn files(
     record.prefix.clone_from(&payload.prefix);
     record.files.extend(new.iter().cloned());
     record.restart_due |= !differing.is_empty();
+    if !differing.is_empty() {
+        // The kubelet may keep running with another release.
+        record.fallen = None;
+    }
     record.save(root)?;
     for file in &differing {
         let source = |source| InstallError::Source { path: file.from.clone(), source };

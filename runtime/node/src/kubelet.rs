@@ -117,6 +117,17 @@ pub enum KubeletError {
         /// systemd's words on its state.
         said: String,
     },
+    /// The kubelet did not keep running with this switch before, and was not restarted again.
+    #[error(
+        "{unit} did not keep running with this switch before ({said}), and is not restarted for it again; see journalctl -u {unit}, \
+         and run `podvisor node leave` on the node for another attempt"
+    )]
+    FellBefore {
+        /// The kubelet's unit.
+        unit: String,
+        /// What was seen of the kubelet then.
+        said: String,
+    },
     /// The kubelet did not keep running after a change of the switch, and has the switch of before again.
     #[error(
         "{unit} did not keep running after its switch was renewed ({said}), and has the earlier file of the switch again; \

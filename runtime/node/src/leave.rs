@@ -121,8 +121,11 @@ pub(crate) fn way_back(
             Err(error) => return Err(error.into()),
         }
     }
-    let Some(switch) = record.kubelet.take() else { return Ok(()) };
-    record.save(root)?;
+    let (switch, fallen) = (record.kubelet.take(), record.fallen.take());
+    if switch.is_some() || fallen.is_some() {
+        record.save(root)?;
+    }
+    let Some(switch) = switch else { return Ok(()) };
     say(report, "kubelet", format!("{} uses its old runtime again", switch.unit));
     Ok(())
 }

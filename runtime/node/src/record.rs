@@ -31,6 +31,19 @@ pub(crate) struct InstallRecord {
     pub(crate) restart_due: bool,
     /// The kubelet switched by this installation.
     pub(crate) kubelet: Option<SwitchRecord>,
+    /// The last switch, if the kubelet did not keep running with it.
+    pub(crate) fallen: Option<FallenSwitch>,
+}
+
+/// A switch that was undone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FallenSwitch {
+    /// The kubelet's unit.
+    pub(crate) unit: String,
+    /// The text of its file.
+    pub(crate) text: String,
+    /// What was seen of the kubelet.
+    pub(crate) said: String,
 }
 
 /// A switched kubelet, or one about to be.

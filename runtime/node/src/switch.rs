@@ -1,13 +1,15 @@
 //! The switch of the kubelet to Podvisor: a file, a restart, and a check whether the kubelet keeps running.
-//! If it does not, the switch is undone; a switch in force keeps its earlier file. The complete way back,
-//! with the end of VMs, is in `leave.rs`.
+//! If it does not, the switch is undone; a switch in force keeps its earlier file. A DaemonSet's pod does not
+//! try the same switch again: each attempt restarts the kubelet twice. The complete way back, with the end of
+//! VMs, is in `leave.rs`.
 
 use std::path::Path;
 use std::time::Duration;
 
 use crate::host::{CallError, Host};
+use crate::install::InstallSpec;
 use crate::kubelet::{self, Kubelet, KubeletError};
-use crate::record::{InstallRecord, SwitchRecord};
+use crate::record::{FallenSwitch, InstallRecord, SwitchRecord};
 use crate::root::HostRoot;
 
 /// Checks of a kubelet after its restart. Without a runtime it ends within seconds, and systemd restarts it
@@ -17,14 +19,13 @@ const LOOKS: u32 = 15;
 /// Checks until a distribution's kubelet has come up and kept running. It waits for its API server first.
 const LOOKS_MAX: u32 = 150;
 
-/// Switches the kubelet to the daemon at `socket`. `between` is the pause between two checks. Returns a
-/// description of the change.
+/// Switches the kubelet to the daemon at `socket`. Returns a description of the change.
 pub(crate) fn switch(
     root: &HostRoot,
     host: &dyn Host,
     record: &mut InstallRecord,
     socket: &Path,
-    between: Duration,
+    spec: &InstallSpec,
 ) -> Result<String, KubeletError> {
     let kubelet = Kubelet::find(host)?;
     let (unit, drop_in) = (kubelet.unit(), kubelet.drop_in());
@@ -34,6 +35,10 @@ pub(crate) fn switch(
     let text = kubelet.text(host, socket)?;
     if is_switched && before.as_ref() == Some(&text) {
         return Ok(format!("{unit} uses Podvisor"));
+    }
+    let fallen = record.fallen.as_ref().filter(|fallen| fallen.unit == unit && fallen.text == text);
+    if let Some(fallen) = fallen.filter(|_| !spec.again) {
+        return Err(KubeletError::FellBefore { unit: unit.into(), said: fallen.said.clone() });
     }
     if !is_switched {
         insist_on_readiness(host, record)?;
@@ -51,11 +56,12 @@ pub(crate) fn switch(
         return Err(without_effect);
     }
     restart(host, unit)?;
-    let mut said = fell(host, unit, between)?;
+    let mut said = fell(host, unit, spec.between_looks)?;
     if said.is_none() && kubelet.is_supervised() {
-        said = process_fell(root, socket, between)?;
+        said = process_fell(root, socket, spec.between_looks)?;
     }
     if let Some(said) = said {
+        let fallen = FallenSwitch { unit: unit.into(), text, said: said.clone() };
         let unit_name = unit.to_owned();
         let failure = match made.earlier {
             None => KubeletError::Fell { unit: unit_name, said },
@@ -63,8 +69,12 @@ pub(crate) fn switch(
         };
         undo(root, host, record, made)?;
         restart(host, unit)?;
+        // Not earlier: the next run restarts a kubelet that an interrupted one has left without its old runtime.
+        record.fallen = Some(fallen);
+        record.save(root)?;
         return Err(failure);
     }
+    record.fallen = None;
     if let Some(switch) = &mut record.kubelet {
         (switch.restart_due, switch.earlier) = (false, None);
     }

@@ -40,6 +40,32 @@ fn a_kubelet_that_does_not_keep_running_has_its_old_runtime_again() {
 }
 
 #[test]
+fn a_daemonset_does_not_restart_a_kubelet_again_and_again_for_a_switch_that_fails() {
+    let mut node = Node::new();
+    node.spec.again = false;
+    node.systemd.kubelet_falls.set(true);
+    let restarts = |node: &Node| {
+        let said = node.install().unwrap_err().to_string();
+        let started = node.systemd.started.take();
+        (started.iter().filter(|unit| *unit == "kubelet.service").count(), said.contains("for it again"))
+    };
+    assert_eq!(restarts(&node), (2, false), "there and back");
+    assert_eq!(restarts(&node), (0, true));
+    // It is tried again by hand, with another command of the kubelet, with another release, and after leaving.
+    node.spec.again = true;
+    assert_eq!(restarts(&node), (2, false));
+    node.spec.again = false;
+    *node.systemd.kubelet_command.borrow_mut() = "/usr/bin/kubelet $ARGS $MORE".into();
+    assert_eq!((restarts(&node), restarts(&node)), ((2, false), (0, true)));
+    node.payload("second");
+    assert_eq!((restarts(&node), restarts(&node)), ((2, false), (0, true)));
+    leave(&node.root, &node.systemd, false, &mut |_| {}).unwrap();
+    node.systemd.kubelet_falls.set(false);
+    node.install().unwrap();
+    assert!(node.path(DROP_IN).exists());
+}
+
+#[test]
 fn a_node_that_would_not_be_ready_with_podvisor_keeps_its_kubelet_as_it_is() {
     let node = Node::new();
     *node.systemd.not_ready.borrow_mut() = Some("podvisor: NetworkReady: no network".into());

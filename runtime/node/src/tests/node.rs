@@ -325,6 +325,7 @@ impl Node {
             unnamed_pods: UnnamedPods::All,
             schema: 2,
             switch_kubelet: true,
+            again: true,
             between_looks: Duration::ZERO,
         };
         let node = Node { directory, root, systemd, spec };

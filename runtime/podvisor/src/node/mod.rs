@@ -161,6 +161,8 @@ fn install(args: InstallArgs) -> anyhow::Result<ExitCode> {
         },
         schema: runtime_pod::SCHEMA_VERSION,
         switch_kubelet: args.switch_kubelet,
+        // A container that fails is started again and again; a person who runs this again wants it.
+        again: args.node.node.is_none(),
         between_looks: BETWEEN_LOOKS,
     };
     let runtime = runtime_node::install(&root, &host, &spec, &mut |step| out::say(step))?;
