@@ -30,7 +30,9 @@ pub enum ProcessesError {
     None,
 }
 
-/// Returns the process IDs of the VMMs with a pod. A container's process of that name is none.
+/// Returns the process IDs of the VMMs with a pod. A container's process of that name is none: a VMM has no
+/// process ID namespace of its own. Cgroups alone do not say it. Their names are relative to the reader's
+/// cgroup namespace, so from within a container most of them have no [`PODS`] with the driver cgroupfs.
 ///
 /// # Errors
 /// The node's `/proc` cannot be read, or shows nothing.
@@ -38,7 +40,7 @@ pub fn vmms(root: &HostRoot) -> Result<Vec<u32>, ProcessesError> {
     let has_pod = |pid: u32| {
         let cgroups = cgroups(root, pid);
         let is_of_container = cgroups.contains(PODS) && !cgroups.contains(OURS);
-        !is_of_container && !cgroups.lines().any(|line| line.ends_with(UNCLAIMED))
+        !is_of_container && !is_nested(root, pid) && !cgroups.lines().any(|line| line.ends_with(UNCLAIMED))
     };
     let vmms = all(root)?.into_iter().filter(|(pid, name)| name == VMM && has_pod(*pid));
     Ok(vmms.map(|(pid, _)| pid).collect())
@@ -56,15 +58,15 @@ pub(crate) struct Process {
 /// cgroup. kind has a kubelet in a container, and any tenant may call a program so.
 pub(crate) fn of_node(root: &HostRoot, name: &str) -> Result<Vec<Process>, ProcessesError> {
     let mut processes = named(root, name)?;
-    processes.retain(|process| {
-        let status = root.read(&place(process.pid, "status"), BYTES_MAX).ok().flatten().unwrap_or_default();
-        let is_nested = status
-            .lines()
-            .filter_map(|line| line.strip_prefix("NSpid:"))
-            .any(|ids| ids.split_whitespace().count() > 1);
-        !is_nested && !cgroups(root, process.pid).contains(PODS)
-    });
+    processes.retain(|process| !is_nested(root, process.pid) && !cgroups(root, process.pid).contains(PODS));
     Ok(processes)
+}
+
+/// Whether a process has a process ID namespace of its own, as containers without the node's have.
+fn is_nested(root: &HostRoot, pid: u32) -> bool {
+    let status = root.read(&place(pid, "status"), BYTES_MAX).ok().flatten().unwrap_or_default();
+    let mut ids = status.lines().filter_map(|line| line.strip_prefix("NSpid:"));
+    ids.any(|ids| ids.split_whitespace().count() > 1)
 }
 
 /// Returns each process with this name, also containers'.

@@ -384,6 +384,10 @@ fn leaving_gives_the_kubelet_its_old_runtime_and_keeps_what_is_installed() {
     // A tenant's program of that name holds nothing up.
     node.process(78, "podvisor-vmm", "");
     fs::write(node.path("proc/78/cgroup"), "0::/kubepods.slice/kubepods-pod2.slice/cri-b.scope\n").unwrap();
+    // So does the kernel show it to a container with a cgroup namespace of its own, with the driver cgroupfs.
+    node.process(79, "podvisor-vmm", "");
+    fs::write(node.path("proc/79/cgroup"), "0::/../../podB/c2\n").unwrap();
+    fs::write(node.path("proc/79/status"), "Name:\tpodvisor-vmm\nNSpid:\t79\t5\n").unwrap();
     let refused = leave(&node.root, &node.systemd, false, &mut |_| {}).unwrap_err();
     assert!(matches!(&refused, LeaveError::Vms(vms) if *vms == [77]), "{refused}");
     assert!(node.path(DROP_IN).exists() && node.is_running("kubelet.service"));
