@@ -1,5 +1,6 @@
 //! Tests of whole installations and removals, with a directory as a node's root and a fake systemd.
 
+mod distributions;
 mod faults;
 mod installs;
 mod kubelet_runtimes;
