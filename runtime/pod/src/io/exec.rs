@@ -22,8 +22,8 @@ const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
 /// and a busy guest is no failure of its program. One that does not answer is.
 const STARTED_WITHIN: Duration = Duration::from_secs(10);
 
-/// How much earlier than its caller the agent gives a command up. So none begins that its caller has given
-/// up, however long the call is on its way.
+/// How much earlier than its caller the agent gives a command up, counted from the call's arrival. A call that
+/// is longer on its way may begin after its caller has given it up, and is ended then.
 const AGENT_EARLIER: Duration = Duration::from_secs(1);
 
 /// A command to run.
@@ -36,13 +36,16 @@ pub(crate) struct Exec {
 }
 
 impl Exec {
-    /// Starts it. The guest does not start it later than `within`.
-    async fn start(&self, within: Option<Duration>) -> Result<ExecEnd, PodError> {
-        let exec_id = clock::new_id();
+    /// Starts it. The guest does not start it later than `within` after the call's arrival.
+    fn start(&self, within: Option<Duration>) -> impl Future<Output = Result<ExecEnd, PodError>> + use<> {
         let plan = ExecPlan::resolve(&self.process, self.spec.clone());
-        let starting = self.live.agent.exec(&self.container_id, &exec_id, &plan, within);
-        self.live.call("starting the command", starting).await?;
-        Ok(ExecEnd { live: self.live.clone(), container_id: self.container_id.clone(), exec_id })
+        let (live, container_id) = (self.live.clone(), self.container_id.clone());
+        async move {
+            let exec_id = clock::new_id();
+            let starting = live.agent.exec(&container_id, &exec_id, &plan, within);
+            live.call("starting the command", starting).await?;
+            Ok(ExecEnd { live, container_id, exec_id })
+        }
     }
 
     /// Starts it and opens its streams. If the streams cannot be opened, it is killed.
@@ -100,8 +103,9 @@ impl Exec {
         Err(PodError::new(PodErrorKind::DeadlineExceeded, text))
     }
 
-    /// Starts it. If it has a timeout, the guest must answer soon, and does not start it after that. A
-    /// command whose output nobody opens is ended by the agent.
+    /// Starts it. If it has a timeout, the guest must answer soon. A command that begins after that is ended as
+    /// soon as the guest reports it. The call has a bound of its own; one that begins later still is ended by
+    /// the agent, because nobody opens its output.
     async fn start_in_time(&self, timeout: Option<Duration>) -> Result<ExecEnd, PodError> {
         let Some(timeout) = timeout else { return self.start(None).await };
         let bound = timeout.max(STARTED_WITHIN);
@@ -112,13 +116,22 @@ impl Exec {
             let text = format!("the command was not started within {seconds} s: {why}");
             PodError::new(PodErrorKind::DeadlineExceeded, text)
         };
-        match tokio::time::timeout(bound, self.start(Some(within))).await {
+        let mut starting = Box::pin(self.start(Some(within)));
+        match tokio::time::timeout(bound, &mut starting).await {
             // The agent has given it up.
             Ok(Err(error)) if error.kind() == PodErrorKind::Guest && begun.elapsed() >= within => {
                 Err(late("the guest is held up").because(error))
             }
             Ok(started) => started,
-            Err(_) => Err(late("the guest does not answer")),
+            Err(_) => {
+                // The call is still on its way, or its answer.
+                tokio::spawn(async move {
+                    if let Ok(end) = starting.await {
+                        end.kill().await;
+                    }
+                });
+                Err(late("the guest does not answer"))
+            }
         }
     }
 

@@ -255,6 +255,10 @@ impl Agent for FakeAgent {
             tokio::time::sleep(within).await;
             return Err(BackendError::new(BackendErrorKind::Guest, "the process was not built in time"));
         }
+        let on_the_way = self.script.state().execs_on_the_way;
+        if !on_the_way.is_zero() {
+            tokio::time::sleep(on_the_way).await;
+        }
         self.step("agent.exec").await?;
         let args = plan.process.args().clone().unwrap_or_default();
         let fake = match args[0].as_str() {

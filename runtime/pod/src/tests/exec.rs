@@ -72,6 +72,19 @@ async fn an_agent_gives_a_command_up_before_its_caller_does() {
     assert!(error.to_string().contains("was not started within 10 s"), "{error}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_command_that_begins_after_its_caller_gave_it_up_is_ended() {
+    let world = World::new().await;
+    let (_, id) = world.with_container().await;
+    // As after an outage of the guest: the agent counts from the call's arrival.
+    world.script.state().execs_on_the_way = Duration::from_secs(12);
+    let late = world.pods.exec_sync(&id, command(&["sleep", "4321"]), Some(Duration::from_secs(1))).await;
+    assert!(late.unwrap_err().to_string().contains("was not started within 10 s"));
+    assert_eq!(world.script.count("agent.exec"), 0);
+    world.until(|world| world.script.count("agent.signal 9") == 1).await;
+    assert_eq!(world.script.count("agent.exec"), 1);
+}
+
 #[tokio::test]
 async fn a_command_ends_with_the_call_that_waits_for_it() {
     let world = World::new().await;

@@ -69,6 +69,8 @@ pub(crate) struct State {
     pub(crate) execs_within: Vec<Option<Duration>>,
     /// Whether agents hold commands up until their bounds.
     pub(crate) holds_execs: bool,
+    /// How long a command's call is on its way to its agent.
+    pub(crate) execs_on_the_way: Duration,
     /// Steps that fail.
     pub(crate) failing: BTreeSet<String>,
     /// Steps refused by the other side.
