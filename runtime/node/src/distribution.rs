@@ -35,6 +35,8 @@ pub(crate) struct Distribution {
     pub(crate) containerd: &'static str,
     /// The directory of `config.yaml` and `config.yaml.d`; `None` if arguments are all there is.
     configuration: Option<&'static str>,
+    /// The variable with the path of another file than `config.yaml`, which has another directory beside it.
+    configuration_variable: &'static str,
     /// Its own places of CNI configurations and plugins.
     cni: Option<OwnNetwork>,
 }
@@ -52,6 +54,10 @@ struct OwnNetwork {
     plugins: [&'static str; 2],
 }
 
+/// The arguments with the file of the configuration. The environment wins over them (k3s,
+/// `pkg/configfilearg/parser.go`).
+const CONFIGURATION_ARGUMENTS: [&str; 2] = ["--config", "-c"];
+
 /// The arguments with the data directory. They win over the files, and the files over the environment.
 const DATA_ARGUMENTS: [&str; 2] = ["--data-dir", "-d"];
 
@@ -60,6 +66,7 @@ const K3S: Distribution = Distribution {
     processes: &["k3s-server", "k3s-agent"],
     containerd: "/run/k3s/containerd/containerd.sock",
     configuration: Some("/etc/rancher/k3s"),
+    configuration_variable: "K3S_CONFIG_FILE",
     cni: Some(OwnNetwork {
         data: "/var/lib/rancher/k3s",
         variable: "K3S_DATA_DIR",
@@ -73,6 +80,7 @@ const RKE2: Distribution = Distribution {
     processes: &[],
     containerd: "/run/k3s/containerd/containerd.sock",
     configuration: Some("/etc/rancher/rke2"),
+    configuration_variable: "RKE2_CONFIG_FILE",
     cni: None,
 };
 
@@ -81,6 +89,7 @@ const K0S: Distribution = Distribution {
     processes: &[],
     containerd: "/run/k0s/containerd.sock",
     configuration: None,
+    configuration_variable: "",
     cni: None,
 };
 
@@ -124,6 +133,16 @@ impl Distribution {
     /// The directory of files that override the configuration.
     pub(crate) fn overrides(&self) -> Option<PathBuf> {
         self.configuration.map(|directory| Path::new(directory).join("config.yaml.d"))
+    }
+
+    /// The argument or the variable by which it reads another configuration than the usual one.
+    pub(crate) fn other_configuration(&self, started: &Started) -> Option<&'static str> {
+        let usual = Path::new(self.configuration?).join("config.yaml");
+        let variable = (self.configuration_variable, started.variable(self.configuration_variable));
+        let arguments = CONFIGURATION_ARGUMENTS.map(|name| (name, started.argument(name)));
+        let mut named = std::iter::once(variable).chain(arguments);
+        let (by, file) = named.find_map(|(by, file)| Some((by, file?)))?;
+        (Path::new(&file) != usual).then_some(by)
     }
 
     /// Its directories of CNI configurations and plugins, if it has a network of its own there.

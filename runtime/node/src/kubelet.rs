@@ -71,12 +71,12 @@ pub enum KubeletError {
     /// The path of the daemon's socket needs escaping in configuration files.
     #[error("the socket {0:?} has characters not allowed in a unit")]
     Socket(PathBuf),
-    /// The distribution is started with an argument that overrides the switch.
+    /// The distribution is started with an argument or a variable that overrides the switch.
     #[error("{unit} is started with {argument}, and this overrides the switch: change it there by hand")]
     Fixed {
         /// The unit of the distribution.
         unit: &'static str,
-        /// The argument.
+        /// The argument, or the variable.
         argument: &'static str,
     },
     /// A file of the distribution's configuration is read after ours and replaces the kubelet's arguments.
@@ -219,12 +219,22 @@ impl Kubelet {
     }
 
     /// Returns the file's text for the daemon at `socket`. Fails if a switch would not work.
-    pub(crate) fn text(self, host: &dyn Host, socket: &Path) -> Result<String, KubeletError> {
+    pub(crate) fn text(
+        self,
+        root: &HostRoot,
+        host: &dyn Host,
+        socket: &Path,
+    ) -> Result<String, KubeletError> {
         let plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
         let endpoint = match socket.to_str() {
             Some(text) if socket.is_absolute() && text.chars().all(plain) => format!("unix://{text}"),
             _ => return Err(KubeletError::Socket(socket.to_owned())),
         };
+        if let Kubelet::Of { distribution, unit } = self
+            && let Some(argument) = distribution.other_configuration(&self.started(root, host)?)
+        {
+            return Err(KubeletError::Fixed { unit, argument });
+        }
         let unit = host.run("systemctl", &["cat", self.unit()])?;
         let command = command(&unit, &self.drop_in());
         let fixed = |argument| {

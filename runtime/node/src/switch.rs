@@ -32,7 +32,7 @@ pub(crate) fn switch(
     let before = root.read(&drop_in, 1 << 20)?;
     let of_unit = record.kubelet.clone().filter(|switch| switch.unit == unit);
     let is_switched = of_unit.as_ref().is_some_and(|switch| !switch.restart_due);
-    let text = kubelet.text(host, socket)?;
+    let text = kubelet.text(root, host, socket)?;
     if is_switched && before.as_ref() == Some(&text) {
         return Ok(format!("{unit} uses Podvisor"));
     }

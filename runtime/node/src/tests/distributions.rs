@@ -117,6 +117,8 @@ fn an_argument_of_the_unit_that_overrides_the_switch_is_named() {
             "container-runtime-endpoint",
         ),
         ("k0sworker.service", "k0s worker --kubelet-extra-args=--v=2", "--kubelet-extra-args"),
+        ("k3s-agent.service", "k3s agent --config=/etc/k3s.yaml", "--config"),
+        ("rke2-server.service", "rke2 server '-c' '/etc/rke2.yaml'", "-c"),
     ] {
         let node = of(unit);
         *node.systemd.command.borrow_mut() = arguments.into();
@@ -124,6 +126,20 @@ fn an_argument_of_the_unit_that_overrides_the_switch_is_named() {
         assert!(said.contains(&format!("{unit} is started with {named}")), "{said}");
         assert!(node.is_running("podvisor.service"), "all else is installed");
     }
+}
+
+#[test]
+fn a_configuration_in_another_place_keeps_k3s_from_being_switched() {
+    let node = k3s();
+    *node.systemd.command.borrow_mut() = "k3s agent --config /etc/rancher/k3s/config.yaml".into();
+    *node.systemd.environment.borrow_mut() = "Environment=A=b K3S_CONFIG_FILE=/etc/k3s.yaml\n".into();
+    let said = node.install().unwrap_err().to_string();
+    assert!(said.contains("k3s-agent.service is started with K3S_CONFIG_FILE"), "{said}");
+    assert!(!node.path(K3S_FILE).exists());
+    // The usual place may be named.
+    node.systemd.environment.borrow_mut().clear();
+    node.install().unwrap();
+    assert!(node.path(K3S_FILE).exists());
 }
 
 #[test]
