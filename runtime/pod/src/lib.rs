@@ -57,6 +57,7 @@ mod volumes;
 
 pub use config::{Kernels, PodsConfig, StartConfig};
 pub use container::attach::AttachRequest;
+pub use container::written::WRITTEN_WITHIN;
 pub use device_counts::DeviceCounts;
 pub use digests::{DigestError, Digests};
 pub use dirs::DaemonDirs;

@@ -228,9 +228,14 @@ impl Daemon {
 
     /// Ends a pod's containers and its VM.
     pub(crate) async fn stop_pod(&self, id: &str) -> Result<(), DaemonError> {
+        self.stop_pod_within(ENDS_WITHIN, id).await
+    }
+
+    /// Ends a pod's containers and its VM, and waits for this long.
+    pub(crate) async fn stop_pod_within(&self, limit: Duration, id: &str) -> Result<(), DaemonError> {
         let mut runtime = self.client.runtime.clone();
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        self.ask_within(ENDS_WITHIN, "StopPodSandbox", runtime.stop_pod_sandbox(request)).await.map(drop)
+        self.ask_within(limit, "StopPodSandbox", runtime.stop_pod_sandbox(request)).await.map(drop)
     }
 
     /// Removes a pod with its containers.

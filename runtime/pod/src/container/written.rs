@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use crate::backend::Vm;
 
-/// How long in all.
-pub(crate) const WRITTEN_WITHIN: Duration = Duration::from_secs(600);
+/// How long the stop of a pod waits in all for a VM that goes on with writing.
+pub const WRITTEN_WITHIN: Duration = Duration::from_secs(600);
 
 /// Least bytes between two looks.
 const WRITTEN_BYTES: u64 = 1 << 20;
