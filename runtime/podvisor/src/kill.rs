@@ -9,10 +9,10 @@ use runtime_spec::{Signal, parse_signal};
 use crate::complete;
 use crate::config::Config;
 use crate::daemon::Daemon;
-use crate::listing;
+use crate::listing::{self, Container, Pod, State};
 use crate::one_by_one;
 use crate::sought::{Candidate, candidates, find};
-use crate::stop::stop_containers;
+use crate::stop::containers;
 
 /// Arguments of `podvisor kill`.
 #[derive(Debug, clap::Args)]
@@ -42,6 +42,18 @@ pub(crate) async fn kill(config: &Config, args: Args) -> anyhow::Result<ExitCode
     let all = candidates(&pods);
     // Nothing is killed if one is not found.
     let chosen = args.sought.iter().map(|sought| find(&all, sought)).collect::<Result<Vec<_>, _>>()?;
-    one_by_one::each(chosen, "killed", async |one: &&Candidate| stop_containers(&daemon, &pods, one, 0).await)
-        .await
+    one_by_one::each(chosen, "killed", async |one: &&Candidate| kill_one(&daemon, &pods, one).await).await
+}
+
+/// Kills a container, or those of a pod. One in an unknown state may run.
+async fn kill_one(daemon: &Daemon, pods: &[Pod], one: &Candidate) -> anyhow::Result<()> {
+    let may_run = |container: &&Container| matches!(container.state, State::Running | State::Unknown);
+    let running: Vec<&Container> = containers(pods, one).filter(may_run).collect();
+    if running.is_empty() {
+        bail!("nothing runs there that could be killed");
+    }
+    for container in running {
+        daemon.stop_container(&container.id, 0).await?;
+    }
+    Ok(())
 }

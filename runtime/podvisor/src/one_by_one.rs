@@ -23,15 +23,15 @@ pub(crate) trait Subject {
 pub(crate) async fn each<S: Subject>(
     subjects: Vec<S>,
     done: &'static str,
-    act: impl AsyncFn(&S) -> Result<(), DaemonError>,
+    act: impl AsyncFn(&S) -> anyhow::Result<()>,
 ) -> anyhow::Result<ExitCode> {
     let mut code = ExitCode::SUCCESS;
     for subject in subjects {
         match act(&subject).await {
             Ok(()) => out::say(line(done, &subject)),
-            Err(late @ DaemonError::Late { .. }) => return Err(late.into()),
+            Err(late) if matches!(late.downcast_ref(), Some(DaemonError::Late { .. })) => return Err(late),
             Err(error) => {
-                let failure = format!("{} {}: {error}", subject.kind(), subject.path());
+                let failure = format!("{} {}: {error:#}", subject.kind(), subject.path());
                 out::complain(escape::line(&failure));
                 code = ExitCode::from(exit::PODVISOR_FAILED);
             }
@@ -76,8 +76,9 @@ mod tests {
                     socket: "/s".into(),
                     call: "StopPodSandbox",
                     limit: std::time::Duration::ZERO,
-                }),
-                "b" => Err(DaemonError::Refused("no".into())),
+                }
+                .into()),
+                "b" => Err(DaemonError::Refused("no".into()).into()),
                 _ => Ok(()),
             }
         });

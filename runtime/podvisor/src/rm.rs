@@ -49,7 +49,7 @@ pub(crate) async fn remove(config: &Config, args: Args) -> anyhow::Result<ExitCo
     let daemon = Daemon::dial(config).await?;
     let (pods, _) = listing::ask(&daemon).await?;
     let chosen = choose(&pods, &args)?;
-    one_by_one::each(chosen, "removed", async |pod: &&Pod| remove_one(&daemon, config, pod).await).await
+    one_by_one::each(chosen, "removed", async |pod: &&Pod| Ok(remove_one(&daemon, config, pod).await?)).await
 }
 
 /// Returns the pods to remove: all of them, or an error.

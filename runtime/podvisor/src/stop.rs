@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use crate::complete;
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
-use crate::listing::{self, Pod, State};
+use crate::listing::{self, Container, Pod, State};
 use crate::one_by_one::{self, Subject};
 use crate::sought::{Candidate, Kind, candidates, find};
 
@@ -31,38 +31,31 @@ pub(crate) async fn stop(config: &Config, args: Args) -> anyhow::Result<ExitCode
     // Nothing is stopped if one is not found.
     let chosen = args.sought.iter().map(|sought| find(&all, sought)).collect::<Result<Vec<_>, _>>()?;
     one_by_one::each(chosen, "stopped", async |one: &&Candidate| {
-        stop_one(&daemon, &pods, one, args.time).await
+        Ok(stop_one(&daemon, &pods, one, args.time).await?)
     })
     .await
 }
 
 async fn stop_one(daemon: &Daemon, pods: &[Pod], one: &Candidate, seconds: u32) -> Result<(), DaemonError> {
-    // A pod's stop alone would kill its containers.
-    stop_containers(daemon, pods, one, seconds).await?;
-    match one.kind {
-        Kind::Container => Ok(()),
-        Kind::Pod => daemon.stop_pod(&one.id).await,
-    }
-}
-
-/// Stops a container, or the running containers of a pod. Each is killed after this time.
-///
-/// # Errors
-/// The daemon does not stop one. Those behind it are left.
-pub(crate) async fn stop_containers(
-    daemon: &Daemon,
-    pods: &[Pod],
-    one: &Candidate,
-    seconds: u32,
-) -> Result<(), DaemonError> {
     if one.kind == Kind::Container {
         return daemon.stop_container(&one.id, seconds).await;
     }
-    let containers = pods.iter().filter(|pod| pod.id == one.id).flat_map(|pod| &pod.containers);
-    for container in containers.filter(|container| container.state == State::Running) {
+    // A pod's stop alone would kill its containers. It ends those in an unknown state.
+    for container in containers(pods, one).filter(|container| container.state == State::Running) {
         daemon.stop_container(&container.id, seconds).await?;
     }
-    Ok(())
+    daemon.stop_pod(&one.id).await
+}
+
+/// The containers of a pod, or the one container.
+pub(crate) fn containers<'a>(pods: &'a [Pod], one: &'a Candidate) -> impl Iterator<Item = &'a Container> {
+    pods.iter()
+        .flat_map(|pod| pod.containers.iter().map(move |container| (pod, container)))
+        .filter(|(pod, container)| match one.kind {
+            Kind::Pod => pod.id == one.id,
+            Kind::Container => container.id == one.id,
+        })
+        .map(|(_, container)| container)
 }
 
 impl Subject for &Candidate {
