@@ -166,7 +166,11 @@ pub fn run_command() -> ExitCode {
         out::complain(reason);
         std::process::exit(USAGE);
     });
-    run(cli).unwrap_or_else(|error| {
+    let outcome = run(cli).and_then(|code| match out::unwritten() {
+        Some(error) if code == ExitCode::SUCCESS => Err(error),
+        _ => Ok(code),
+    });
+    outcome.unwrap_or_else(|error| {
         if error.is::<ReaderGone>() {
             return ExitCode::SUCCESS;
         }

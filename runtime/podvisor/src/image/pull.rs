@@ -35,7 +35,7 @@ pub(crate) async fn pull(config: &Config, args: Args) -> anyhow::Result<ExitCode
         match pull_one(&daemon, &given, name, Shown::of(args.quiet, name), &mut interrupts).await {
             Ok(Ended::Done(images)) => {
                 // The next image is pulled without a reader, too.
-                let _ = out::print(&lines(name, &images, args.quiet));
+                lines(name, &images, args.quiet).for_each(out::say);
             }
             Ok(Ended::Interrupted(_)) => {
                 return Ok(transfer::interrupted(&format!("the daemon goes on with the pull of {name}")));
@@ -107,12 +107,11 @@ async fn pull_one(
 }
 
 /// The last lines of a pull.
-fn lines(name: &str, images: &[Image], quiet: bool) -> String {
-    let line = |image: &Image| match quiet {
-        true => escape::line(&image.id).into_owned() + "\n",
+fn lines(name: &str, images: &[Image], quiet: bool) -> impl Iterator<Item = String> {
+    images.iter().map(move |image| match quiet {
+        true => escape::line(&image.id).into_owned(),
         false => {
-            format!("pulled {} ({})\n", escape::line(name), escape::line(units::short_digest(&image.id)))
+            format!("pulled {} ({})", escape::line(name), escape::line(units::short_digest(&image.id)))
         }
-    };
-    images.iter().map(line).collect()
+    })
 }

@@ -4,8 +4,12 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
+use std::sync::{Mutex, PoisonError};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// The process's one standard output has one such failure.
+static UNWRITTEN: Mutex<Option<anyhow::Error>> = Mutex::new(None);
 
 /// The reader has closed the output, so the command ends silently.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
@@ -38,9 +42,20 @@ pub(crate) fn complain(line: impl Display) {
     let _ = io::stderr().write_all(format!("podvisor: {line}\n").as_bytes());
 }
 
-/// Writes a line about work that goes on, with a reader or without.
+/// Writes a line about work that goes on, with a reader or without. Another failure of the output is kept
+/// for [`unwritten`].
 pub(crate) fn say(line: impl Display) {
-    let _ = print(&format!("{line}\n"));
+    if let Err(error) = print(&format!("{line}\n"))
+        && !error.is::<ReaderGone>()
+    {
+        UNWRITTEN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+}
+
+/// The first failure of a line of [`say`] but for the want of a reader. The work is done, but its output is
+/// not whole.
+pub(crate) fn unwritten() -> Option<anyhow::Error> {
+    UNWRITTEN.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// Whether the output still has a reader, for a command with long pauses in its output. Does not block.

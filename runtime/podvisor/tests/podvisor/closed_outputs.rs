@@ -6,12 +6,17 @@ use proto_cri::v1;
 
 use crate::fake::FakeDaemon;
 
+fn command(daemon: &FakeDaemon, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podvisor"));
+    command.arg("--config").arg(daemon.config()).args(arguments).stdin(Stdio::null());
+    command
+}
+
 /// The command's exit code, without a reader of its standard output or its standard error.
 fn unread(daemon: &FakeDaemon, arguments: &[&str], reads_errors: bool) -> Option<i32> {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_podvisor"));
-    command.arg("--config").arg(daemon.config()).args(arguments).stdin(Stdio::null());
+    let mut command = command(daemon, arguments);
     match reads_errors {
         true => command.stdout(writer).stderr(Stdio::null()),
         false => command.stdout(Stdio::null()).stderr(writer),
@@ -60,5 +65,11 @@ fn work_goes_on_that_nobody_reads_about() {
         let before = daemon.asked(call);
         assert_eq!(unread(&daemon, &arguments, true), Some(0), "{arguments:?}");
         assert_eq!(daemon.asked(call) - before, 3, "{arguments:?}");
+        // A disk without room is another matter: the work is done, and its output is not whole.
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = command(&daemon, &arguments).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(125) && said.contains("writing the output"), "{said}");
+        assert_eq!(daemon.asked(call) - before, 6, "{arguments:?}");
     }
 }
