@@ -153,7 +153,7 @@ fn install(args: InstallArgs) -> anyhow::Result<ExitCode> {
     let spec = InstallSpec {
         from: args.from,
         upstream: args.upstream,
-        handlers: args.upstream_handlers,
+        handlers: named(args.upstream_handlers),
         unnamed_pods: match args.unnamed_pods {
             Unnamed::All => UnnamedPods::All,
             Unnamed::Node => UnnamedPods::Node,
@@ -174,6 +174,12 @@ fn install(args: InstallArgs) -> anyhow::Result<ExitCode> {
         out::say("label: not for this node, since its kubelet uses another runtime");
     }
     label(args.node.node, has_podvisor)
+}
+
+/// The names of a list. An empty list has an empty word.
+fn named(mut names: Vec<String>) -> Vec<String> {
+    names.retain(|name| !name.is_empty());
+    names
 }
 
 /// Whether the node is to have its label: the scheduler sends pods of the class to each node with it. `None`
@@ -297,6 +303,15 @@ mod tests {
         assert!(!args.switch_kubelet && args.upstream.is_none());
         assert!(matches!(args.unnamed_pods, Unnamed::All));
         assert_eq!((args.node.root, args.upstream_handlers), ("/".into(), vec!["runc".to_owned()]));
+    }
+
+    #[test]
+    fn an_empty_list_of_handlers_names_none() {
+        for (line, expected) in [("", &[][..]), ("runc,,nvidia", &["runc", "nvidia"])] {
+            let line = format!("podvisor node install --upstream-handlers={line}");
+            let What::Install(args) = parsed(&line).unwrap() else { panic!() };
+            assert_eq!(named(args.upstream_handlers), expected);
+        }
     }
 
     #[test]
