@@ -19,7 +19,7 @@ use crate::kubelet::{self, Kubelet, KubeletError};
 use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
 use crate::look::{self, Refusal};
 use crate::payload::{CONFIGURATION, Payload, PayloadError, PayloadFile};
-use crate::record::{Held, InstallRecord, RecordError};
+use crate::record::{Held, InstallRecord, RecordError, StartedDaemon};
 use crate::report::{Report, say};
 use crate::root::{HostRoot, RootError};
 use crate::settings::{self, Settings, SettingsError, UnnamedPods, Upstream};
@@ -130,7 +130,7 @@ pub fn install(
     if record.restart_due {
         check(root, host, &payload, report)?;
     }
-    daemon(root, host, &mut record, report)?;
+    daemon(root, host, spec.schema, &mut record, report)?;
     if spec.switch_kubelet {
         let settings = Settings::read(root)?.ok_or(InstallError::NoUpstream)?;
         if settings.upstream.is_none() {
@@ -325,20 +325,21 @@ fn check(
 fn daemon(
     root: &HostRoot,
     host: &dyn Host,
+    schema: u64,
     record: &mut InstallRecord,
     report: Report<'_>,
 ) -> Result<(), InstallError> {
     host.run("systemctl", &["enable", DAEMON])?;
     let state = host.run("systemctl", &["show", "--property=ActiveState", "--value", DAEMON])?;
-    if !record.restart_due && state.trim() == "active" {
-        say(report, "daemon", "runs");
-        return Ok(());
+    let runs = !record.restart_due && state.trim() == "active";
+    if !runs {
+        host.run("systemctl", &["restart", DAEMON])?;
+        host.run("systemctl", &["try-restart", DEVICE_PLUGIN])?;
     }
-    host.run("systemctl", &["restart", DAEMON])?;
-    host.run("systemctl", &["try-restart", DEVICE_PLUGIN])?;
     record.restart_due = false;
+    record.started = Some(StartedDaemon { invocation: look::invocation(host)?, schema });
     record.save(root)?;
-    say(report, "daemon", "started; existing pods go on");
+    say(report, "daemon", if runs { "runs" } else { "started; existing pods go on" });
     Ok(())
 }
 

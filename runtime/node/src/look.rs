@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use crate::host::Host;
+use crate::host::{CallError, Host};
+use crate::install::DAEMON;
 use crate::payload::{CONFIGURATION, Payload, is_unit};
 use crate::record::InstallRecord;
 use crate::root::{HostRoot, RootError};
@@ -40,7 +41,7 @@ pub enum Refusal {
          install a newer one, or first remove the pods, then Podvisor with --purge by the installed release"
     )]
     Downgrade {
-        /// The schema of the installed program's records.
+        /// The schema of the installed release's records.
         installed: u64,
         /// The newest schema that the program to install reads.
         ours: u64,
@@ -82,8 +83,9 @@ pub(crate) fn look(root: &HostRoot, payload: &Payload, record: &InstallRecord) -
     space(root, payload)
 }
 
-/// Refuses a release that could not read the records of the installed one: no daemon would run then. An
-/// installed program that does not say its schema is an older one.
+/// Refuses a release that could not read the records of the node's daemon: no daemon would run then. The
+/// installed program is newer than the daemon after an upgrade whose check failed. So it is asked only if the
+/// daemon was started by something else since. One that does not say its schema is an older one.
 pub(crate) fn downgrade(
     root: &HostRoot,
     host: &dyn Host,
@@ -94,11 +96,24 @@ pub(crate) fn downgrade(
     if record.files.is_empty() || root.kind(&program)?.is_none() {
         return Ok(());
     }
-    let said = host.run(&program.to_string_lossy(), &["schema"]).unwrap_or_default();
-    match said.trim().parse() {
-        Ok(installed) if installed > ours => Err(Refusal::Downgrade { installed, ours }),
+    let now = invocation(host).unwrap_or_default();
+    let installed = match record.started.as_ref().filter(|started| started.invocation == now) {
+        Some(started) => Some(started.schema),
+        None => {
+            let said = host.run(&program.to_string_lossy(), &["schema"]).unwrap_or_default();
+            said.trim().parse().ok()
+        }
+    };
+    match installed {
+        Some(installed) if installed > ours => Err(Refusal::Downgrade { installed, ours }),
         _ => Ok(()),
     }
+}
+
+/// systemd's id of the daemon's last start. Empty before the first one since the node's boot.
+pub(crate) fn invocation(host: &dyn Host) -> Result<String, CallError> {
+    let said = host.run("systemctl", &["show", "--property=InvocationID", "--value", DAEMON])?;
+    Ok(said.trim().to_owned())
 }
 
 fn space(root: &HostRoot, payload: &Payload) -> Result<(), Refusal> {

@@ -29,10 +29,21 @@ pub(crate) struct InstallRecord {
     pub(crate) files: BTreeSet<PathBuf>,
     /// Whether files, units or the configuration have changed since the daemon was started.
     pub(crate) restart_due: bool,
+    /// The daemon that was started last by an installation.
+    pub(crate) started: Option<StartedDaemon>,
     /// The kubelet switched by this installation.
     pub(crate) kubelet: Option<SwitchRecord>,
     /// The last switch, if the kubelet did not keep running with it.
     pub(crate) fallen: Option<FallenSwitch>,
+}
+
+/// A start of the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StartedDaemon {
+    /// systemd's id of the start. A later start by a boot or after a crash has another one.
+    pub(crate) invocation: String,
+    /// The schema of its records.
+    pub(crate) schema: u64,
 }
 
 /// A switch that was undone.

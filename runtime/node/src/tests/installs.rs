@@ -6,6 +6,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, symlink};
 
 use super::node::Node;
+use crate::host::Host;
 use crate::install::InstallError;
 use crate::look::Refusal;
 use crate::settings::UnnamedPods;
@@ -41,22 +42,55 @@ fn a_second_installation_changes_and_starts_nothing() {
     assert!(lines.iter().any(|line| line.starts_with("files: 0 of 6")), "{lines:?}");
 }
 
-#[test]
-fn a_release_that_cannot_read_the_records_replaces_nothing() {
-    let node = Node::new();
-    node.install().unwrap();
-    node.payload("second");
-    *node.systemd.schema.borrow_mut() = "3\n".into();
+fn downgrade_refused(node: &Node) {
     let refused = node.install().unwrap_err();
     let why = Error::source(&refused).unwrap().to_string();
     assert!(why.contains("in schema 3, and this one reads schema 2 at most"), "{why}");
+}
+
+#[test]
+fn a_release_that_cannot_read_the_records_replaces_nothing() {
+    let mut node = Node::new();
+    node.spec.schema = 3;
+    node.install().unwrap();
+    node.spec.schema = 2;
+    node.payload("second");
+    downgrade_refused(&node);
+    // As after a boot of the node: then the installed program is asked.
+    *node.systemd.invocation.borrow_mut() = "another".into();
+    *node.systemd.schema.borrow_mut() = "3\n".into();
+    downgrade_refused(&node);
     assert_eq!(node.text("opt/podvisor/bin/podvisor"), "podvisor first");
     // One of its own, an older one, and one that does not say.
     for schema in ["2\n", "1\n", "no such command\n"] {
         node.payload(schema.trim());
+        *node.systemd.invocation.borrow_mut() = "another".into();
         *node.systemd.schema.borrow_mut() = schema.into();
         node.install().unwrap();
     }
+}
+
+#[test]
+fn the_earlier_release_comes_back_over_one_whose_daemon_was_never_started() {
+    let mut node = Node::new();
+    node.install().unwrap();
+    let upgrade_fails = |node: &mut Node| {
+        node.payload("second");
+        node.spec.schema = 3;
+        *node.systemd.schema.borrow_mut() = "3\n".into();
+        *node.systemd.check_fails.borrow_mut() = Some("FAIL  a Linux guest on KVM: no; wait\n".into());
+        assert!(matches!(node.install(), Err(InstallError::Check(_))));
+        *node.systemd.check_fails.borrow_mut() = None;
+        node.payload("first");
+        node.spec.schema = 2;
+    };
+    upgrade_fails(&mut node);
+    node.install().unwrap();
+    assert_eq!(node.text("opt/podvisor/bin/podvisor"), "podvisor first");
+    // A boot starts what is installed, and with it the records are of its schema.
+    upgrade_fails(&mut node);
+    node.systemd.run("systemctl", &["restart", "podvisor.service"]).unwrap();
+    downgrade_refused(&node);
 }
 
 #[test]

@@ -68,6 +68,8 @@ pub(super) struct Systemd {
     pub(super) kubelet_command: RefCell<String>,
     /// The command of another unit with a kubelet.
     pub(super) command: RefCell<String>,
+    /// The program with which the daemon was started last; systemd has another id for each start.
+    pub(super) invocation: RefCell<String>,
     /// The environment of that unit, as `systemctl show` has it.
     pub(super) environment: RefCell<String>,
     /// Whether a kubelet with Podvisor ends at once.
@@ -98,6 +100,8 @@ impl Systemd {
             "podvisor-leave.service" => self.leave(),
             "podvisor.service" => {
                 assert!(self.root.join("etc/systemd/system/podvisor.service").exists());
+                let program = fs::read_to_string(self.root.join("opt/podvisor/bin/podvisor"));
+                *self.invocation.borrow_mut() = program.unwrap_or_else(|_| "behind a link".into());
                 self.active.borrow_mut().insert(unit.into());
                 Ok(())
             }
@@ -205,6 +209,7 @@ impl Systemd {
                 "ActiveState=activating\nNRestarts=1\n".into()
             }
             "--property=ActiveState,NRestarts" => format!("ActiveState={state}\nNRestarts=0\n"),
+            "--property=InvocationID" => self.invocation.borrow().clone(),
             "--property=Environment,EnvironmentFiles" => self.environment.borrow().clone(),
             _ => panic!("{property}"),
         }
