@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::process::Stdio;
 
+use anyhow::{Context, Result, ensure};
 use tests_pages::{Block, END, ROWS, Row, find, is_shown, rows, script as script_of, transcript};
 use tokio::process::Command;
 
@@ -14,54 +15,54 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 
 /// The block of a page that begins with this text, as a script for bash.
 ///
-/// # Panics
-/// If no row with `run_by` is for it, or its page has changed.
-#[must_use]
-pub fn script(page: &str, begins: &str) -> String {
-    let (row, block) = taken(page, begins);
-    script_of(&row, &block).unwrap()
+/// # Errors
+/// No row with `run_by` is for it, or its page has changed.
+pub fn script(page: &str, begins: &str) -> Result<String> {
+    let (row, block) = taken(page, begins)?;
+    script_of(&row, &block)
 }
 
 /// Runs a block on this system, in the repository's root.
 ///
-/// # Panics
-/// If it fails.
-pub async fn runs(page: &str, begins: &str) {
-    let script = script(page, begins);
-    bash(&script).await;
+/// # Errors
+/// It fails.
+pub async fn runs(page: &str, begins: &str) -> Result<()> {
+    bash(&script(page, begins)?).await.map(drop)
 }
 
 /// Runs a transcript with the host's `podvisor`.
 ///
-/// # Panics
-/// If a command fails, or the page shows other lines than its output has.
-pub async fn shows(host: &Host, page: &str, begins: &str) {
-    let (row, block) = taken(page, begins);
+/// # Errors
+/// A command fails, or the page shows other lines than its output has.
+pub async fn shows(host: &Host, page: &str, begins: &str) -> Result<()> {
+    let (row, block) = taken(page, begins)?;
     let (program, config) = (host.daemon.binary().display(), host.daemon.config().display());
     let function = format!("podvisor() {{ '{program}' --config '{config}' \"$@\"; }}");
-    let script = format!("{function}\n{}", script_of(&row, &block).unwrap());
-    let text = bash(&script).await;
+    let text = bash(&format!("{function}\n{}", script_of(&row, &block)?)).await?;
     // The first part is the output of the needs.
     let parts: Vec<&str> = text.split(END).skip(1).collect();
     for ((command, shown), printed) in transcript(&block.text).iter().zip(parts) {
-        assert!(is_shown(shown, printed), "{page} shows of {command}:\n{}\nseen:{printed}", shown.join("\n"));
+        let wanted = shown.join("\n");
+        ensure!(is_shown(shown, printed), "{page} shows of {command}:\n{wanted}\nseen:{printed}");
     }
+    Ok(())
 }
 
-async fn bash(script: &str) -> String {
+async fn bash(script: &str) -> Result<String> {
     let mut command = Command::new("bash");
     command.args(["-euo", "pipefail", "-c", script]).current_dir(ROOT).stdin(Stdio::null());
-    let output = command.output().await.unwrap();
+    let output = command.output().await.context("running bash")?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{script}\n{text}{}", String::from_utf8_lossy(&output.stderr));
-    text
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{script}\n{text}{said}");
+    Ok(text)
 }
 
-fn taken(page: &str, begins: &str) -> (Row, Block) {
-    let read = |path: &str| std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap();
+fn taken(page: &str, begins: &str) -> Result<(Row, Block)> {
+    let read = |path: &str| std::fs::read_to_string(Path::new(ROOT).join(path)).context(path.to_owned());
     let of_block = |row: &Row| row.page == page && row.begins == begins && row.run_by.is_some();
-    let row = rows(&read(ROWS)).unwrap().into_iter().find(of_block);
-    let row = row.unwrap_or_else(|| panic!("{ROWS} has no row with run_by for {page}, {begins:?}"));
-    let block = find(&row, &read(page)).unwrap();
-    (row, block)
+    let row = rows(&read(ROWS)?)?.into_iter().find(of_block);
+    let row = row.with_context(|| format!("{ROWS} has no row with run_by for {page}, {begins:?}"))?;
+    let block = find(&row, &read(page)?)?;
+    Ok((row, block))
 }

@@ -71,7 +71,7 @@ async fn every_query_of_the_board_and_every_alert_has_series() {
         found.unwrap_or_else(|error| panic!("{}: {error}", rule.name));
     }
     for begins in ["{ printf", "sed -i"] {
-        pasted::runs("docs/metrics.md", begins).await;
+        pasted::runs("docs/metrics.md", begins).await.unwrap();
     }
     let firing = prometheus.value("count(ALERTS{alertstate=\"firing\"}) or vector(0)").await.unwrap();
     assert_eq!(firing, 0.0, "nothing is wrong with the node");

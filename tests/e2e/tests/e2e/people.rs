@@ -84,7 +84,7 @@ async fn people_see_a_pods_whole_life_in_four_commands() {
     inspects(&host, &pod, &main).await;
     figures(&host, &pod).await;
     for begins in PAGE_SHOWS {
-        shows(&host, "docs/commands.md", begins).await;
+        shows(&host, "docs/commands.md", begins).await.unwrap();
     }
     completes(&host).await;
     ambiguous(&host, &mut client).await;

@@ -64,7 +64,7 @@ impl System {
 
     /// Runs a block of a page as a reader pastes it, in an empty directory; returns its output.
     pub(crate) async fn paste(&self, page: &str, begins: &str) -> String {
-        let script = pasted::script(page, begins);
+        let script = pasted::script(page, begins).unwrap();
         std::fs::create_dir_all(self.path("/tmp/pasted")).unwrap();
         std::fs::write(self.path("/tmp/pasted/script"), script).unwrap();
         self.sh(
