@@ -22,8 +22,8 @@ const OUTPUT_AFTER_EXIT: Duration = Duration::from_secs(2);
 /// and a busy guest is no failure of its program. One that does not answer is.
 const STARTED_WITHIN: Duration = Duration::from_secs(10);
 
-/// How much earlier than its caller the agent gives a command up, counted from the call's arrival. A call that
-/// is longer on its way may begin after its caller has given it up, and is ended then.
+/// How much earlier than its caller the agent gives a command up, counted from the call's arrival. A command
+/// whose call is longer on its way may begin after its caller has given it up, and is ended then.
 const AGENT_EARLIER: Duration = Duration::from_secs(1);
 
 /// A command to run.
@@ -103,9 +103,9 @@ impl Exec {
         Err(PodError::new(PodErrorKind::DeadlineExceeded, text))
     }
 
-    /// Starts it. If it has a timeout, the guest must answer soon. A command that begins after that is ended as
-    /// soon as the guest reports it. The call has a bound of its own; one that begins later still is ended by
-    /// the agent, because nobody opens its output.
+    /// Starts it. If it has a timeout, the guest must answer soon. A command that begins after that is ended
+    /// as soon as the guest reports it. The call has a bound of its own; one that begins later still is ended
+    /// by the agent, because nobody opens its output.
     async fn start_in_time(&self, timeout: Option<Duration>) -> Result<ExecEnd, PodError> {
         let Some(timeout) = timeout else { return self.start(None).await };
         let bound = timeout.max(STARTED_WITHIN);
