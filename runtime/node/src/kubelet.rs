@@ -120,7 +120,7 @@ pub enum KubeletError {
     /// The kubelet did not keep running with this switch before, and was not restarted again.
     #[error(
         "{unit} did not keep running with this switch before ({said}), and is not restarted for it again; see journalctl -u {unit}, \
-         and run `podvisor node leave` on the node for another attempt"
+         and run podvisor node leave on the node for another attempt"
     )]
     FellBefore {
         /// The kubelet's unit.
