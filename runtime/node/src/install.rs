@@ -18,19 +18,14 @@ use crate::host::{CallError, Host};
 use crate::kubelet::{self, Kubelet, KubeletError};
 use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
 use crate::look::{self, Refusal};
-use crate::payload::{CONFIGURATION, Payload, PayloadError, PayloadFile};
+use crate::payload::{CONFIGURATION, DAEMON, DEVICE_PLUGIN, Payload, PayloadError, PayloadFile};
 use crate::record::{Held, InstallRecord, RecordError, StartedDaemon};
 use crate::report::{Report, say};
 use crate::root::{HostRoot, RootError};
 use crate::settings::{self, Settings, SettingsError, UnnamedPods, Upstream};
 use crate::short_unit::ShortUnit;
 use crate::started::Started;
-use crate::switch::switch;
-
-/// The daemon's unit.
-pub(crate) const DAEMON: &str = "podvisor.service";
-/// The device plugin's unit. It runs only if the operator has enabled it.
-pub(crate) const DEVICE_PLUGIN: &str = "podvisor-device-plugin.service";
+use crate::switch::{SwitchSpec, switch};
 
 /// A unit for one check of the node. The check boots a guest and needs devices not present in a container.
 const CHECK: ShortUnit = ShortUnit { name: "podvisor-check.service", log: "/run/podvisor-check.log" };
@@ -136,7 +131,8 @@ pub fn install(
         if settings.upstream.is_none() {
             return Err(InstallError::NoUpstream);
         }
-        let done = switch(root, host, &mut record, &settings.socket, spec)?;
+        let attempt = SwitchSpec { again: spec.again, between_looks: spec.between_looks };
+        let done = switch(root, host, &mut record, &settings.socket, attempt)?;
         say(report, "kubelet", done);
         return Ok(KubeletRuntime::Podvisor);
     }

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 
 use crate::host::{CallError, Host};
-use crate::install::DAEMON;
-use crate::payload::{CONFIGURATION, Payload, is_unit};
+use crate::payload::{CONFIGURATION, DAEMON, Payload, is_unit};
 use crate::record::InstallRecord;
 use crate::root::{HostRoot, RootError};
 

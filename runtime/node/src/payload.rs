@@ -8,6 +8,12 @@ use std::path::{Path, PathBuf};
 /// The daemon's configuration. It is written only if there is none.
 pub(crate) const CONFIGURATION: &str = "/etc/podvisor/config.toml";
 
+/// The daemon's unit.
+pub(crate) const DAEMON: &str = "podvisor.service";
+
+/// The device plugin's unit. It runs only if the operator has enabled it.
+pub(crate) const DEVICE_PLUGIN: &str = "podvisor-device-plugin.service";
+
 /// Directory of systemd units besides those of the distribution.
 const UNITS: &str = "/etc/systemd/system";
 

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::host::{CallError, Host};
-use crate::install::{self, DAEMON, DEVICE_PLUGIN};
+use crate::install;
 use crate::kubelet::KubeletError;
 use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
 use crate::leave::{self, LeaveError};
-use crate::payload::CONFIGURATION;
+use crate::payload::{CONFIGURATION, DAEMON, DEVICE_PLUGIN};
 use crate::record::{Held, InstallRecord, RecordError};
 use crate::report::{Report, say};
 use crate::root::{HostRoot, RootError};

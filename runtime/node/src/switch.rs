@@ -7,7 +7,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::host::{CallError, Host};
-use crate::install::InstallSpec;
 use crate::kubelet::{self, Kubelet, KubeletError};
 use crate::record::{FallenSwitch, InstallRecord, SwitchRecord};
 use crate::root::HostRoot;
@@ -19,13 +18,22 @@ const LOOKS: u32 = 15;
 /// Checks until a distribution's kubelet has come up and kept running. It waits for its API server first.
 const LOOKS_MAX: u32 = 150;
 
+/// A requested switch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SwitchSpec {
+    /// Whether to try a switch again with which the kubelet did not keep running before.
+    pub(crate) again: bool,
+    /// Pause between checks of the kubelet.
+    pub(crate) between_looks: Duration,
+}
+
 /// Switches the kubelet to the daemon at `socket`. Returns a description of the change.
 pub(crate) fn switch(
     root: &HostRoot,
     host: &dyn Host,
     record: &mut InstallRecord,
     socket: &Path,
-    spec: &InstallSpec,
+    spec: SwitchSpec,
 ) -> Result<String, KubeletError> {
     let kubelet = Kubelet::find(host)?;
     let (unit, drop_in) = (kubelet.unit(), kubelet.drop_in());
@@ -69,7 +77,7 @@ pub(crate) fn switch(
         };
         undo(root, host, record, made)?;
         restart(host, unit)?;
-        // Not earlier: the next run restarts a kubelet that an interrupted one has left without its old runtime.
+        // Not earlier: the run after an interruption has to restart the kubelet.
         record.fallen = Some(fallen);
         record.save(root)?;
         return Err(failure);
