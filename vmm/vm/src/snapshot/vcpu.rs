@@ -91,9 +91,9 @@ impl VcpuSnapshot {
     }
 
     /// Writes the state to a fresh vCPU with its CPUID set. `is_first` means that no vCPU of the VM has one
-    /// yet. The TSC has the host's rate afterwards, which may differ from the saved one by 250 millionths: hosts
-    /// measure it at each boot. KVM begins a vCPU of another rate than the last one's at 0, so the VM's later
-    /// vCPUs would not have the time of this one.
+    /// yet. The TSC has the host's rate afterwards, which may differ from the saved one by 250 millionths:
+    /// hosts measure it at each boot. KVM begins a vCPU of another rate than the last one's at 0, so the VM's
+    /// later vCPUs would not have the time of this one.
     pub(crate) fn restore(
         &self,
         fd: &VcpuFd,
@@ -107,8 +107,8 @@ impl VcpuSnapshot {
             return Err(VcpuSnapshotError::TscRate { saved: self.tsc_khz, here });
         }
         if is_first {
-            // Before Linux 6.7 KVM takes a value within a second of a new vCPU's for an attempt to be equal to
-            // it. After a far one it takes the saved one as it is.
+            // Before Linux 6.7 KVM takes a value within a second of a new vCPU's for an attempt to be equal
+            // to it. After a far one it takes the saved one as it is.
             restore_msrs(fd, &[kvm_msr_entry { index: TSC, data: TSC_FAR, ..Default::default() }])?;
         }
         fd.set_mp_state(self.mp_state).map_err(write("multiprocessing state"))?;
