@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kvm_ioctls::VmFd;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use vm_memory::{GuestMemoryRegion as _, GuestRegionMmap};
+use vm_memory::{GuestAddress, GuestMemoryRegion as _, GuestRegionMmap};
 use vmm_devices::virtio::GuestMemory;
 use vmm_devices::virtio::mem::{BLOCK_BYTES, Mem, MemHandle};
 
@@ -65,6 +65,34 @@ impl MemoryHotplug {
     /// Maximum memory of the VM, in bytes.
     pub(crate) fn max_bytes(&self) -> u64 {
         self.max_bytes
+    }
+
+    /// Bytes of the room that the guest may use, from its base on.
+    pub(crate) fn given_bytes(&self) -> u64 {
+        self.given
+    }
+
+    /// Offset of an address into the room; none outside of it.
+    pub(crate) fn room_offset(&self, address: GuestAddress) -> Option<u64> {
+        let room = self.room.as_ref()?;
+        address.0.checked_sub(room.start_addr().0).filter(|offset| *offset < room.len())
+    }
+
+    /// Gives a restored VM as much of the room as the saved one had, and returns the device for it. The
+    /// device's own state has the plugged part.
+    pub(crate) fn restore(
+        &mut self,
+        vm: &VmFd,
+        memory: &GuestMemory,
+        given: u64,
+    ) -> Result<Mem, ResizeError> {
+        let (least, most) = (self.boot_bytes, self.max_bytes);
+        let room = self.room.clone().filter(|room| given <= room.len() && given.is_multiple_of(BLOCK_BYTES));
+        let room = room.ok_or(ResizeError::Size { asked: least.saturating_add(given), least, most })?;
+        self.give(vm, given)?;
+        let device = Mem::new(room, memory.clone(), self.settled.clone());
+        self.handle = Some(device.handle());
+        Ok(device)
     }
 
     /// Readable once the guest has completed the last offer.

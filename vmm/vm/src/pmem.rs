@@ -40,6 +40,8 @@ pub(crate) struct PmemWindows {
     /// The devices' memory. They read the windows through it.
     memory: GuestMemory,
     open: BTreeMap<Slot, Window>,
+    /// Places of windows of a saved VM that are not open yet.
+    saved: BTreeMap<Slot, u64>,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,12 @@ struct Window {
 impl PmemWindows {
     /// No windows yet. All will lie in `base..limit`, where `memory` has nothing.
     pub(crate) fn new(base: u64, limit: u64, memory: GuestMemory) -> PmemWindows {
-        PmemWindows { base, limit, memory, open: BTreeMap::new() }
+        PmemWindows { base, limit, memory, open: BTreeMap::new(), saved: BTreeMap::new() }
+    }
+
+    /// Lets the next window of `slot` begin at `base`: the guest of a saved VM knows it there.
+    pub(crate) fn expect(&mut self, slot: Slot, base: u64) {
+        self.saved.insert(slot, base);
     }
 
     /// Opens one window for all files of an image in `slot`. The slot must have none yet. Returns the
@@ -65,7 +72,10 @@ impl PmemWindows {
         parts: &[ImagePart<File>],
     ) -> Result<(u64, u64), PmemError> {
         let length = image_map::check(parts)?;
-        let base = self.place(length)?;
+        let base = match self.saved.remove(&slot) {
+            Some(base) => self.check_place(base, length)?,
+            None => self.place(length)?,
+        };
         let mapping = image_map::map(parts, length)?;
         let end = PmemError::NoRoom { bytes: length, base, limit: self.limit };
         let mapping = Arc::new(GuestRegionMmap::new(mapping, GuestAddress(base)).ok_or(end)?);
@@ -92,6 +102,15 @@ impl PmemWindows {
             self.open.remove(&slot);
         }
         Ok(())
+    }
+
+    /// Returns the place of a saved VM's window, if it is free.
+    fn check_place(&self, base: u64, length: u64) -> Result<u64, PmemError> {
+        let no_room = || PmemError::NoRoom { bytes: length, base, limit: self.limit };
+        let end = base.checked_add(length).filter(|end| base >= self.base && *end <= self.limit);
+        let end = end.ok_or_else(no_room)?;
+        let is_free = |window: &Window| end <= window.base || window.base + window.length <= base;
+        if self.open.values().all(is_free) { Ok(base) } else { Err(no_room()) }
     }
 
     /// Returns the lowest free place of `length` bytes.
@@ -146,6 +165,16 @@ mod tests {
         let windows = windows(&[(17, 4 << 30, 2 << 20), (18, (4 << 30) + (6 << 20), 2 << 20)]);
         assert_eq!(windows.place(4 << 20).unwrap(), (4 << 30) + (2 << 20));
         assert_eq!(windows.place(6 << 20).unwrap(), (4 << 30) + (8 << 20));
+    }
+
+    #[test]
+    fn a_saved_window_has_its_place_again_or_none() {
+        let windows = windows(&[(17, 5 << 30, 2 << 20)]);
+        let fits = |base: u64| windows.check_place(base, 4 << 20).is_ok();
+        assert!(fits(4 << 30) && fits((5 << 30) - (4 << 20)) && fits((5 << 30) + (2 << 20)));
+        for base in [(4 << 30) - (2 << 20), (5 << 30) - (2 << 20), 5 << 30, 8 << 30, u64::MAX - 1] {
+            assert!(!fits(base), "{base:#x}");
+        }
     }
 
     #[test]

@@ -18,14 +18,15 @@ use vmm_devices::virtio::GuestMemory;
 use crate::layout::LARGE_PAGE;
 use crate::memory::{MemoryError, address_of, check_size, prefer_large_pages, ranges, size};
 
-/// Makes RAM of `bytes` with the content of `file`. The file has the parts of RAM one after the other. Pages
-/// come from the file until the guest writes to them, and the file never changes. It must be sealed: if it
-/// shrank, this process would end, and another process's writes would change the guest's memory.
-pub(crate) fn map(file: File, bytes: u64) -> Result<GuestMemory, MemoryError> {
+/// Makes RAM of `bytes` with the content of `file`. The file has the parts of RAM one after the other, and
+/// behind them `grown` bytes that are not mapped. Pages come from the file until the guest writes to them,
+/// and the file never changes. It must be sealed: if it shrank, this process would end, and another process's
+/// writes would change the guest's memory.
+pub(crate) fn map(file: File, bytes: u64, grown: u64) -> Result<GuestMemory, MemoryError> {
     check_size(bytes)?;
-    let has = file.metadata().map_err(MemoryError::Saved)?.len();
-    if has != bytes {
-        return Err(MemoryError::SavedSize { has, bytes });
+    let (has, all) = (file.metadata().map_err(MemoryError::Saved)?.len(), bytes.saturating_add(grown));
+    if has != all {
+        return Err(MemoryError::SavedSize { has, bytes: all });
     }
     let sealed = SealFlag::from_bits_retain(fcntl(&file, FcntlArg::F_GET_SEALS).unwrap_or(0));
     if !sealed.contains(SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK) {
@@ -109,7 +110,7 @@ mod tests {
         file.write_all_at(b"low", 8).unwrap();
         file.write_all_at(b"high", 3 << 30).unwrap();
         fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)).unwrap();
-        let [one, other] = [(); 2].map(|()| map(file.try_clone().unwrap(), bytes).unwrap());
+        let [one, other] = [(); 2].map(|()| map(file.try_clone().unwrap(), bytes, 0).unwrap());
         one.writable().write_slice(b"new", GuestAddress(8)).unwrap();
         let read =
             |memory: &GuestMemory, at| memory.writable().read_obj::<[u8; 3]>(GuestAddress(at)).unwrap();
@@ -120,16 +121,18 @@ mod tests {
     fn saved_memory_that_may_change_or_is_of_another_size_is_refused() {
         let all = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_WRITE;
         for seals in [SealFlag::empty(), SealFlag::F_SEAL_SHRINK, SealFlag::F_SEAL_WRITE] {
-            assert!(matches!(map(saved(RAM_MIN, seals), RAM_MIN), Err(MemoryError::Unsealed)));
+            assert!(matches!(map(saved(RAM_MIN, seals), RAM_MIN, 0), Err(MemoryError::Unsealed)));
         }
         for bytes in [0, RAM_MIN - 4096, RAM_MIN + LARGE_PAGE] {
-            let refused = map(saved(bytes, all), RAM_MIN);
+            let refused = map(saved(bytes, all), RAM_MIN, 0);
             assert!(matches!(refused, Err(MemoryError::SavedSize { .. })), "{bytes}");
+            let grown = map(saved(RAM_MIN, all), RAM_MIN, bytes.max(1));
+            assert!(matches!(grown, Err(MemoryError::SavedSize { .. })), "{bytes}");
         }
         let plain = tempfile_like();
         plain.set_len(RAM_MIN).unwrap();
-        assert!(matches!(map(plain, RAM_MIN), Err(MemoryError::Unsealed)));
-        assert!(map(saved(RAM_MIN, all), RAM_MIN).is_ok());
+        assert!(matches!(map(plain, RAM_MIN, 0), Err(MemoryError::Unsealed)));
+        assert!(map(saved(RAM_MIN, all), RAM_MIN, 0).is_ok());
     }
 
     /// A file on a file system without seals.
@@ -151,7 +154,7 @@ mod tests {
         }
         fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_WRITE)).unwrap();
         let before = file.metadata().unwrap().blocks();
-        let memory = map(file.try_clone().unwrap(), bytes).unwrap();
+        let memory = map(file.try_clone().unwrap(), bytes, 0).unwrap();
         let ram = memory.writable();
         for at in data {
             assert_eq!(&ram.read_obj::<[u8; 4]>(GuestAddress(at)).unwrap(), b"data");

@@ -17,6 +17,7 @@ use kvm_ioctls::{VcpuFd, VmFd};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use proto_vmm::{Device, DeviceKind, DeviceStats, ExitCounts, FilledSlot, Slot, StopReason, StopReport};
 use vm_memory::{GuestAddress, GuestMemoryMmap};
+use vmm_devices::virtio::mem::Mem;
 use vmm_devices::virtio::{Counts, GuestMemory};
 
 use crate::blank_vm::{BlankVm, BlankVmError, create_vcpu};
@@ -118,7 +119,7 @@ pub struct Vm {
     context: VcpuContext,
     pub(crate) bus: Arc<Bus>,
     pub(crate) vm_fd: Arc<VmFd>,
-    windows: PmemWindows,
+    pub(crate) windows: PmemWindows,
     pub(crate) filled: BTreeMap<Slot, FilledSlot>,
     backends: Backends,
     pub(crate) memory_hotplug: MemoryHotplug,
@@ -300,6 +301,11 @@ impl Vm {
         let Some(device) = self.memory_hotplug.offer(&self.vm_fd, &self.memory, memory_bytes)? else {
             return Ok(());
         };
+        self.plug_memory(device)
+    }
+
+    /// Fills the memory device's slot.
+    pub(crate) fn plug_memory(&mut self, device: Mem) -> Result<(), ResizeError> {
         self.bus.slot(Slot::MEM).plug(Box::new(device)).map_err(|error| {
             self.memory_hotplug.withdraw();
             ResizeError::Plug(error)

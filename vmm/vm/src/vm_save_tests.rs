@@ -255,15 +255,87 @@ fn what_kvm_keeps_is_the_same_after_a_restore() {
 }
 
 #[test]
-fn a_running_vm_or_one_that_has_grown_has_no_state_to_save() {
+fn a_running_vm_has_no_state_to_save() {
     let Some(kvm) = kvm() else { return };
     let vm = real_mode(&kvm, &[0xeb, 0xfe]);
     vm.resume().unwrap();
     assert!(vm.save_kvm().is_err());
+}
+
+#[test]
+fn a_saved_vm_goes_on_and_its_clone_from_the_same_moment() {
+    let Some(kvm) = kvm() else { return };
+    let mut vm = waiting(&kvm);
+    let saved = Template::of(&mut vm);
+    vm.go_on().unwrap();
+    let clone = saved.restore(&kvm, rng()).unwrap();
+    for vm in [vm, clone] {
+        ends_and_leaves_the_template_alone(vm, &saved);
+    }
+}
+
+#[test]
+fn a_vm_that_could_not_be_saved_goes_on() {
+    let Some(kvm) = kvm() else { return };
+    let mut vm = waiting(&kvm);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    assert!(matches!(vm.save(&full), Err(SaveError::Memory(_))));
+    vm.go_on().unwrap();
+    vm.go_on().unwrap();
+    vm.memory.writable().write_obj(1u8, GuestAddress(RESULT + 1)).unwrap();
+    assert_eq!(run(vm).reason, StopReason::GuestReset);
+}
+
+/// Without a driver nothing is plugged, so the saved state is changed as if one had.
+#[test]
+fn a_grown_vm_is_restored_with_the_memory_that_it_had_grown_by() {
+    let Some(kvm) = kvm() else { return };
     let config = VmConfig { memory_max_bytes: 512 << 20, ..config() };
     let mut vm = assemble(&kvm, &config, |_| Ok(())).unwrap();
-    vm.resize(512 << 20).unwrap();
-    assert!(matches!(vm.save(&memory_file()), Err(SaveError::Grown)));
+    vm.resize(config.memory_bytes + (64 << 20)).unwrap();
+    let memory = memory_file();
+    let state = vm.save(&memory).unwrap();
+    let place = config.memory_bytes + (2 << 20);
+    assert_eq!(memory.metadata().unwrap().len(), config.memory_bytes + (128 << 20), "a block of Linux'");
+    memory.write_all_at(b"grown", place + 4096).unwrap();
+    memory.write_all_at(b"unplugged", config.memory_bytes).unwrap();
+    seal(&memory);
+    let saved = Template { memory, state, first_writes: Vec::new(), first_reads: Vec::new() };
+    let saved =
+        saved.with(|state| state["slots"][0][1]["device"] = plugged_block(&state["slots"][0][1]["device"]));
+    let mut clone = saved.restore_as(&kvm, &config, Vec::new()).unwrap();
+    assert_eq!(clone.filled_slots(), vm.filled_slots());
+    let base = crate::memory::room(config.memory_bytes, config.memory_max_bytes).unwrap().0;
+    let read = |clone: &Vm, at| clone.memory.writable().read_obj::<[u8; 5]>(GuestAddress(at)).ok();
+    assert_eq!(read(&clone, base + (2 << 20) + 4096).as_ref(), Some(b"grown"));
+    assert_eq!(read(&clone, base), None, "the guest has not plugged it");
+    clone.resize(config.memory_max_bytes).unwrap();
+    let again = Template::of(&mut clone);
+    let last = again.restore_as(&kvm, &config, Vec::new()).unwrap();
+    assert_eq!(read(&last, base + (2 << 20) + 4096).as_ref(), Some(b"grown"));
+    let beyond = saved.with(|state| state["memory_given_bytes"] = (1u64 << 40).into());
+    assert!(beyond.restore_as(&kvm, &config, Vec::new()).is_err());
+}
+
+/// The memory device's state with its second block plugged.
+fn plugged_block(text: &serde_json::Value) -> serde_json::Value {
+    let mut state: serde_json::Value = serde_json::from_str(text.as_str().unwrap()).unwrap();
+    state["plugged"] = serde_json::json!([[1, 1]]);
+    state.to_string().into()
+}
+
+#[test]
+fn an_image_lies_where_the_saved_guest_knows_it() {
+    let Some(kvm) = kvm() else { return };
+    let image = || Device::Pmem { image: file(layout::LARGE_PAGE).into() };
+    let [first, second] = [17, 18].map(|number| Slot::new(number).unwrap());
+    let mut vm = assemble(&kvm, &config(), |_| Ok(())).unwrap();
+    vm.plug(first, image()).unwrap();
+    vm.plug(second, image()).unwrap();
+    vm.unplug(first).unwrap();
+    let saved = Template::of(&mut vm);
+    let clone = saved.restore(&kvm, vec![(second, image())]).unwrap();
+    assert_eq!(clone.filled_slots(), vm.filled_slots());
 }
 
 #[test]

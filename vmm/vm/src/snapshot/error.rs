@@ -1,22 +1,24 @@
 //! The reasons for a failed save or restore of a VM.
 
 use proto_vmm::{STATE_BYTES_MAX, Slot};
+use vmm_devices::virtio::DeviceError;
 use vmm_devices::virtio::mmio::TransportError;
 
 use super::format::FORMAT;
 use crate::blank_vm::BlankVmError;
 use crate::device::PlugError;
 use crate::memory::MemoryError;
+use crate::memory_hotplug::ResizeError;
 use crate::vm::VmError;
 
 /// A VM could not be saved.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum SaveError {
-    #[error("cannot save a VM with more memory than at boot")]
-    Grown,
     #[error("cannot save the device in slot {slot}")]
     Device { slot: Slot, source: TransportError },
+    #[error("the device in slot {slot} does not go on")]
+    GoOn { slot: Slot, source: TransportError },
     #[error("cannot write the VM's memory")]
     Memory(#[source] std::io::Error),
     #[error("cannot write the VM's state")]
@@ -49,6 +51,12 @@ pub enum RestoreError {
     Serial(#[source] std::io::Error),
     #[error("cannot restore the device in slot {slot}")]
     Device { slot: Slot, source: TransportError },
+    #[error("the saved state of the image in slot {slot} has no place")]
+    Place { slot: Slot, source: DeviceError },
+    #[error("cannot give the VM the memory that it had grown by")]
+    Grown(#[from] ResizeError),
+    #[error("cannot read the memory that the VM had grown by")]
+    GrownContent(#[source] std::io::Error),
     #[error(transparent)]
     Blank(#[from] BlankVmError),
     #[error(transparent)]

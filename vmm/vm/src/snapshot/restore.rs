@@ -3,9 +3,12 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 
-use proto_vmm::{Device, PageRun, Slot};
+use proto_vmm::{Device, DeviceKind, PageRun, Slot};
+use vmm_devices::virtio::mmio::TransportSnapshot;
+use vmm_devices::virtio::pmem::PmemSnapshot;
 
 use super::error::RestoreError;
+use super::ram;
 use super::state::State;
 use super::vcpu::xsave_bytes;
 use crate::blank_vm::{BlankVm, BlankVmError};
@@ -45,7 +48,9 @@ impl Vm {
         let Saved { file, state, first_writes, first_reads, userfault } = saved;
         let state = State::decode(state)?;
         check_sizes(&state, config)?;
-        let saved: Vec<Slot> = state.slots.iter().map(|(slot, _)| *slot).collect();
+        // The memory device comes with the memory, and not from the caller.
+        let is_asked = |slot: &Slot| *slot != Slot::MEM;
+        let saved: Vec<Slot> = state.slots.iter().map(|(slot, _)| *slot).filter(is_asked).collect();
         let mut asked: Vec<Slot> = devices.iter().map(|(slot, _)| *slot).collect();
         asked.sort_unstable();
         if saved != asked {
@@ -54,7 +59,7 @@ impl Vm {
         if ![first_writes, first_reads].iter().all(|runs| first_pages::fit(runs, config.memory_bytes)) {
             return Err(RestoreError::FirstPages);
         }
-        let memory = saved_memory::map(file, config.memory_bytes)?;
+        let memory = saved_memory::map(file, config.memory_bytes, state.memory_given_bytes)?;
         first_pages::copy(&memory.writable(), first_writes, userfault);
         let vcpus_at_boot = u8::try_from(state.vcpus.len()).unwrap_or(u8::MAX);
         let config = VmConfig { vcpus_at_boot, ..config.clone() };
@@ -75,18 +80,43 @@ impl Vm {
         // After the local APICs, because they take the I/O APIC's pending interrupts.
         state.vm.restore(&vm.vm_fd).map_err(VmError::from)?;
         vm.bus.restore_serial(&state.serial).map_err(RestoreError::Serial)?;
+        vm.expect_windows(&state.slots)?;
         for (slot, device) in devices {
             vm.plug(slot, device)?;
+        }
+        if state.slots.iter().any(|(slot, _)| *slot == Slot::MEM) {
+            vm.plug_grown_memory(state.memory_given_bytes)?;
         }
         for (slot, snapshot) in &state.slots {
             let restored = vm.bus.slot(*slot).restore(snapshot);
             restored.map_err(|source| RestoreError::Device { slot: *slot, source })?;
         }
+        ram::read_grown(&vm.memory, &vm.memory_hotplug).map_err(RestoreError::GrownContent)?;
         for (slot, _) in &state.slots {
             let resumed = vm.bus.slot(*slot).resume();
             resumed.map_err(|source| RestoreError::Device { slot: *slot, source })?;
         }
         Ok(vm)
+    }
+}
+
+impl Vm {
+    /// Images are mapped by the guest where they were, whatever was plugged and unplugged before.
+    fn expect_windows(&mut self, slots: &[(Slot, TransportSnapshot)]) -> Result<(), RestoreError> {
+        let images = slots.iter().filter(|(slot, _)| slot.kind() == Some(DeviceKind::Pmem));
+        for &(slot, ref snapshot) in images {
+            let place = PmemSnapshot::read(&snapshot.device);
+            let place = place.map_err(|source| RestoreError::Place { slot, source })?;
+            self.windows.expect(slot, place.guest_base);
+        }
+        Ok(())
+    }
+
+    /// Plugs the device of memory beyond that at boot, with `given` bytes of room.
+    fn plug_grown_memory(&mut self, given: u64) -> Result<(), RestoreError> {
+        let device = self.memory_hotplug.restore(&self.vm_fd, &self.memory, given)?;
+        self.plug_memory(device)?;
+        Ok(())
     }
 }
 

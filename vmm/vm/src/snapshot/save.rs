@@ -1,9 +1,7 @@
-//! Saves a VM. It does not run again.
+//! Saves a VM. It may go on afterwards.
 
 use std::fs::File;
 use std::sync::Arc;
-
-use proto_vmm::Slot;
 
 use super::error::SaveError;
 use super::format::FORMAT;
@@ -15,15 +13,13 @@ use crate::vcpu::SavePlan;
 use crate::vm::{Vm, VmError};
 
 impl Vm {
-    /// Stops vCPUs and devices, writes RAM to `memory`, an empty file, and returns the rest of the state. A
-    /// restore needs both. The VM stays paused, also after an error.
+    /// Stops vCPUs and devices, writes the guest's memory to `memory`, an empty file, and returns the rest of
+    /// the state. A restore needs both. The VM stays paused, also after an error, until it is to
+    /// [`go on`](Self::go_on).
     ///
     /// # Errors
-    /// The VM has more memory than at boot, a vCPU has ended, or something cannot be read or written.
+    /// A vCPU has ended, a device cannot be saved, or something cannot be read or written.
     pub fn save(&mut self, memory: &File) -> Result<Vec<u8>, SaveError> {
-        if self.filled.contains_key(&Slot::MEM) {
-            return Err(SaveError::Grown);
-        }
         self.pause()?;
         let mut slots = Vec::new();
         for &slot in self.filled.keys() {
@@ -32,12 +28,13 @@ impl Vm {
             slots.push((slot, saved.map_err(|source| SaveError::Device { slot, source })?));
         }
         let (vm, vcpus) = self.save_kvm()?;
-        ram::write(&self.memory, memory).map_err(SaveError::Memory)?;
+        ram::write(&self.memory, &self.memory_hotplug, memory).map_err(SaveError::Memory)?;
         let state = State {
             format: FORMAT,
             vcpus_max: self.vcpus_max(),
             memory_bytes: self.memory_hotplug.boot_bytes(),
             memory_max_bytes: self.memory_hotplug.max_bytes(),
+            memory_given_bytes: self.memory_hotplug.given_bytes(),
             cpuid: self.cpuid.as_slice().to_vec(),
             vm,
             vcpus,
@@ -45,6 +42,19 @@ impl Vm {
             slots,
         };
         Ok(state.encode()?)
+    }
+
+    /// Lets a VM run again behind a [`save`](Self::save), also a failed one.
+    ///
+    /// # Errors
+    /// A device or a vCPU does not go on. All others do.
+    pub fn go_on(&mut self) -> Result<(), SaveError> {
+        let mut outcome = Ok(());
+        for &slot in self.filled.keys() {
+            let resumed = self.bus.slot(slot).resume();
+            outcome = outcome.and(resumed.map_err(|source| SaveError::GoOn { slot, source }));
+        }
+        outcome.and(self.resume().map_err(SaveError::from))
     }
 
     /// Returns KVM's state of a paused VM.

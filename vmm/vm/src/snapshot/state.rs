@@ -20,6 +20,8 @@ pub(crate) struct State {
     pub(super) vcpus_max: u8,
     pub(super) memory_bytes: u64,
     pub(super) memory_max_bytes: u64,
+    /// Bytes of the room for growth that the guest may use, plugged or not.
+    pub(super) memory_given_bytes: u64,
     /// Features of the first vCPU; the other vCPUs' features follow from them.
     pub(super) cpuid: Vec<kvm_cpuid_entry2>,
     pub(super) vm: VmSnapshot,

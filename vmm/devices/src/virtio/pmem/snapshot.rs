@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::virtio::DeviceError;
+
 /// A region's place. A restore checks it against the guest's mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -10,4 +12,17 @@ pub struct PmemSnapshot {
     pub guest_base: u64,
     /// Bytes.
     pub length: u64,
+}
+
+impl PmemSnapshot {
+    /// Reads a saved device's state.
+    ///
+    /// # Errors
+    /// It is no region's.
+    pub fn read(state: &serde_json::Value) -> Result<PmemSnapshot, DeviceError> {
+        PmemSnapshot::deserialize(state).map_err(|error| DeviceError {
+            device: "pmem",
+            message: format!("the saved state is malformed: {error}"),
+        })
+    }
 }
