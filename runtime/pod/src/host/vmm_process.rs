@@ -1,14 +1,17 @@
 //! Unresponsive VMMs: found in `/proc`, and killed.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::socket::{UnixAddr, getsockname};
 use runtime_fail_points::{Point, pass_async};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, Signal, pidfd_getfd, pidfd_open, pidfd_send_signal};
 
 use crate::boot_id::BootId;
 use crate::record::VmmProcess;
@@ -72,18 +75,18 @@ pub(crate) async fn kill(process: VmmProcess) -> Result<(), String> {
     }
 }
 
-/// Processes with the listening socket `path`: VMMs not yet on record when the daemon died.
+/// VMMs with the control socket `path`: those not yet on record when the daemon died.
 pub(crate) fn find(path: &Path) -> Vec<VmmProcess> {
-    let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let sockets: Vec<String> = inodes(&table, path).map(|inode| format!("socket:[{inode}]")).collect();
-    if sockets.is_empty() {
-        return Vec::new();
-    }
+    let here = vmms().filter(|(_, socket)| socket == path);
+    here.filter_map(|(pid, _)| Some(VmmProcess::of_this_boot(pid, start_time(pid)?))).collect()
+}
+
+/// Processes with a VMM's name and a socket with a path as standard input.
+fn vmms() -> impl Iterator<Item = (u32, PathBuf)> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| *pid != std::process::id() && holds(*pid, &sockets))
-        .filter_map(|pid| Some(VmmProcess::of_this_boot(pid, start_time(pid)?)))
-        .collect()
+    let named = pids.filter(|pid| name(*pid).is_some_and(|name| name == "podvisor-vmm"));
+    named.filter_map(|pid| Some((pid, control_socket(pid)?)))
 }
 
 /// A running VMM on this node, of any daemon.
@@ -96,18 +99,9 @@ pub(crate) struct RunningVmm {
     pub(crate) attended: bool,
 }
 
-/// Every VMM of this node: processes with its name and a control socket as standard input.
+/// Every VMM of this node.
 pub(crate) fn all() -> Vec<RunningVmm> {
-    let table = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let vmm = |pid: u32| {
-        if name(pid)? != "podvisor-vmm" {
-            return None;
-        }
-        let link = fd_dirs(pid).into_iter().find_map(|dir| fs::read_link(dir.join("0")).ok())?;
-        let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
-        let control_socket = bound(&table).find(|(known, _)| *known == inode)?.1.to_owned();
+    let vmm = |(pid, control_socket): (u32, PathBuf)| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let process = VmmProcess::of_this_boot(pid, parse(&stat)?);
         let daemon = control_socket.ancestors().nth(3).map(|run_dir| run_dir.join("podvisor.sock"));
@@ -115,7 +109,26 @@ pub(crate) fn all() -> Vec<RunningVmm> {
         let attended = parent(&stat).and_then(name).is_some_and(|name| name == "podvisor") || serves();
         Some(RunningVmm { process, control_socket, attended })
     };
-    pids.filter_map(vmm).collect()
+    vmms().filter_map(vmm).collect()
+}
+
+/// The path of the socket at a process's standard input. The kernel names it for the descriptor itself: every
+/// process can write what it likes into the table of all sockets, as the name of one of its own.
+fn control_socket(pid: u32) -> Option<PathBuf> {
+    // Not if the first thread has ended, nor with Yama's ptrace_scope 3.
+    let named = standard_input(pid).and_then(|input| getsockname::<UnixAddr>(input.as_raw_fd()).ok());
+    if let Some(named) = named {
+        return named.path().map(Path::to_owned);
+    }
+    let link = fd_dirs(pid).into_iter().find_map(|dir| fs::read_link(dir.join("0")).ok())?;
+    let inode: u64 = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()?;
+    let table = fs::read("/proc/net/unix").ok()?;
+    bound(&table).find(|(known, _)| *known == inode).map(|(_, path)| path.to_owned())
+}
+
+fn standard_input(pid: u32) -> Option<OwnedFd> {
+    let pidfd = pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
+    pidfd_getfd(pidfd, 0, PidfdGetfdFlags::empty()).ok()
 }
 
 fn name(pid: u32) -> Option<String> {
@@ -134,24 +147,25 @@ pub(crate) fn of_this_boot(process: VmmProcess, path: &Path) -> VmmProcess {
     find(path).into_iter().find(same).unwrap_or(process)
 }
 
-/// Inodes of the sockets bound to `path`: the last two fields of a line of `/proc/net/unix` (unix(7)).
-fn inodes<'a>(table: &'a str, path: &'a Path) -> impl Iterator<Item = &'a str> {
-    bound(table).filter(move |(_, bound)| *bound == path).map(|(inode, _)| inode)
-}
-
-/// Inodes and paths of all sockets with a path.
-fn bound(table: &str) -> impl Iterator<Item = (&str, &Path)> {
-    table.lines().filter_map(|line| {
-        let mut fields = line.split_whitespace().rev();
-        let path = fields.next()?;
-        Some((fields.next()?, Path::new(path)))
+/// Inodes and paths of all sockets with a path, from `/proc/net/unix` (`unix_seq_show`, net/unix/af_unix.c). A
+/// name of another process may have newlines and any bytes, so a line counts in its whole form alone: behind
+/// a name's newline there is no room for one with a path of ours.
+fn bound(table: &[u8]) -> impl Iterator<Item = (u64, &Path)> {
+    const WIDTHS: [usize; 5] = [8, 8, 8, 4, 2];
+    table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let (address, mut rest) = line.split_at_checked(line.iter().position(|byte| *byte == b':')?)?;
+        let is_hex = |field: &[u8]| field.iter().all(u8::is_ascii_hexdigit);
+        rest = rest.strip_prefix(b": ").filter(|_| address.len() >= 8 && is_hex(address))?;
+        for width in WIDTHS {
+            let (field, more) = rest.split_at_checked(width)?;
+            rest = more.strip_prefix(b" ").filter(|_| is_hex(field))?;
+        }
+        let (inode, path) = rest
+            .trim_ascii_start()
+            .split_at_checked(rest.trim_ascii_start().iter().position(|byte| *byte == b' ')?)?;
+        let path = path.strip_prefix(b" ").filter(|path| path.starts_with(b"/"))?;
+        Some((std::str::from_utf8(inode).ok()?.parse().ok()?, Path::new(OsStr::from_bytes(path))))
     })
-}
-
-fn holds(pid: u32, sockets: &[String]) -> bool {
-    let entries = fd_dirs(pid).into_iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
-    let mut links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
-    links.any(|link| sockets.iter().any(|socket| link.as_os_str() == socket.as_str()))
 }
 
 /// Directories with the descriptors of a process. If its first thread has none, it has ended, and those of
@@ -178,7 +192,8 @@ fn parse(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
-    use std::os::unix::net::UnixListener;
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixListener};
     use std::process::{Child, Command, Stdio};
 
     use super::*;
@@ -278,11 +293,36 @@ mod tests {
         child.wait().unwrap();
     }
 
+    /// Names in the table are anybody's, an abstract one of any bytes.
+    #[test]
+    fn a_line_that_another_process_has_forged_is_none() {
+        let path = "/run/podvisor/pods/0123456789abcdef01234567/control.sock";
+        let real = format!("000000009a1b2c3d: 00000002 00000000 00010000 0001 01 3484911 {path}\n");
+        let head = "Num       RefCount Protocol Flags    Type St Inode Path\n";
+        let found: Vec<_> = bound(format!("{head}{real}").as_bytes()).map(|(inode, _)| inode).collect();
+        assert_eq!(found, [3_484_911]);
+        let name = format!("x\n3484912 {path}");
+        assert!(name.len() < 107, "it fits a socket's name");
+        let forged = format!("{head}0000000000000000: 00000002 00000000 00000000 0001 01 3484912 @{name}\n");
+        assert_eq!(bound(forged.as_bytes()).count(), 0);
+        let short = format!("x\n00000000: 00000002 00000000 00010000 0001 01 3484912 {path}");
+        assert!(short.len() > 107, "a whole line does not");
+        let odd =
+            [b"0000000000000000: 00000002 00000000 00000000 0001 01 7 @\xff\xfe\n", real.as_bytes()].concat();
+        assert_eq!(bound(&odd).next(), Some((3_484_911, Path::new(path))));
+    }
+
     #[test]
     fn a_vmm_is_found_by_its_control_socket() {
+        let odd = SocketAddr::from_abstract_name(
+            [&[0xff, b'\n'], std::process::id().to_string().as_bytes()].concat(),
+        );
+        let _odd = UnixListener::bind_addr(&odd.unwrap()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("control.sock");
         let listener = UnixListener::bind(&path).unwrap();
+        let stranger = std::os::fd::OwnedFd::from(listener.try_clone().unwrap());
+        let mut stranger = Command::new("sleep").arg("600").stdin(Stdio::from(stranger)).spawn().unwrap();
         let stdin = std::os::fd::OwnedFd::from(listener.try_clone().unwrap());
         let program = dir.path().join("podvisor-vmm");
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
@@ -294,8 +334,10 @@ mod tests {
         assert!(!alive(unsaid) && alive(adopted));
         assert_eq!(of_this_boot(unsaid, &dir.path().join("other.sock")), unsaid);
         let vmm = RunningVmm { process: process(child.id()), control_socket: path.clone(), attended: false };
-        child.kill().unwrap();
-        child.wait().unwrap();
+        for child in [&mut child, &mut stranger] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
         assert!(running.contains(&vmm), "{vmm:?} is not among {running:?}");
         assert!(!all().contains(&vmm));
         assert_eq!(found.iter().map(|process| process.pid).collect::<Vec<_>>(), [child.id()]);
