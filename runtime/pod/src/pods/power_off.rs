@@ -26,7 +26,8 @@ impl Pods {
     pub async fn power_off(&self, grace: Duration, within: Duration) {
         let written_by = Instant::now() + within.saturating_sub(LAST);
         let pods = self.pods();
-        let with_vm = pods.iter().filter(|pod| pod.vmm_pid.is_some());
+        // A ready pod without one is still being recovered. Its containers' stops wait for that.
+        let with_vm = pods.iter().filter(|pod| pod.state == PodState::Ready || pod.vmm_pid.is_some());
         join_all(with_vm.map(|pod| self.power_pod_off(pod, grace, written_by))).await;
     }
 

@@ -197,7 +197,7 @@ fn a_vm_that_stood_still_with_its_node_has_time_left_to_answer() {
 }
 
 /// A daemon's life during its pods' recovery.
-fn recovering(left: Left, life: impl AsyncFnOnce(&World)) {
+pub(super) fn recovering(left: Left, life: impl AsyncFnOnce(&World)) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async { life(&World::begin(left.0, left.1).await).await });
 }

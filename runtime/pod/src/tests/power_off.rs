@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::found_again::recovering;
 use super::{World, container, life, pod};
 use crate::{ContainerState, PodState};
 
@@ -75,6 +76,25 @@ async fn a_pod_that_is_being_stopped_is_waited_for() {
     assert!(world.script.running().is_empty());
     assert_eq!(world.ended(&id).await.message, "", "it ended by itself");
     stopping.await.unwrap().unwrap();
+}
+
+/// As where a package's upgrade restarts the daemon, and the node goes down at once.
+#[test]
+fn a_pod_that_is_still_being_recovered_ends_in_order_too() {
+    let (left, ()) = life(None, async |world: &World| {
+        world.with_container().await;
+    });
+    left.1.fail("vm.connect");
+    recovering(left, async |world: &World| {
+        let repairing = async {
+            world.until(|world| world.script.count("vm.connect") > 0).await;
+            world.script.repair();
+        };
+        tokio::join!(world.pods.power_off(GRACE, WITHIN), repairing);
+        let counted = ["agent.signal 15", "agent.shutdown"].map(|step| world.script.count(step));
+        assert_eq!(counted, [1, 1]);
+        assert!(world.script.running().is_empty());
+    });
 }
 
 #[test]
