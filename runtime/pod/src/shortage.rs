@@ -30,14 +30,16 @@ fn stalls(pressure: &str) -> bool {
     average.and_then(|text| text.parse::<f64>().ok()).is_some_and(|percent| percent >= STALLED_PERCENT)
 }
 
-/// Whether less than this part of `MemTotal` is `MemAvailable` (proc_meminfo(5)).
+/// Whether less than this part of the memory is available (proc_meminfo(5)). Huge pages in pools are never
+/// available and nobody's cache, so they do not count.
 fn is_used_up(meminfo: &str, part: u64) -> bool {
     let figure = |name: &str| {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         line.split_whitespace().next()?.parse::<u64>().ok()
     };
+    let pools = figure("Hugetlb").unwrap_or(0);
     match (figure("MemAvailable"), figure("MemTotal")) {
-        (Some(available), Some(total)) => available < total / part,
+        (Some(available), Some(total)) => available < total.saturating_sub(pools) / part,
         _ => false,
     }
 }
@@ -60,6 +62,12 @@ mod tests {
         assert!(short("0.00", 99) && !short("0.00", 100));
         assert!(short("20.00", 399) && !short("4.99", 399));
         assert!(!short("20.00", 1400), "one pod at its own limit");
+        let with_pools = |available| format!("{}Hugetlb:  1200 kB\n", memory(available));
+        assert!(!is_short_by("", &with_pools(25)) && is_short_by("", &with_pools(24)));
+        assert!(
+            !is_short_by(&pressure("20.00"), &with_pools(100))
+                && is_short_by(&pressure("20.00"), &with_pools(99))
+        );
         assert!(!is_short_by(&pressure("20.00"), "") && is_short_by("", &memory(99)));
     }
 }
