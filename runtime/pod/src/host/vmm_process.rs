@@ -147,9 +147,9 @@ pub(crate) fn of_this_boot(process: VmmProcess, path: &Path) -> VmmProcess {
     find(path).into_iter().find(same).unwrap_or(process)
 }
 
-/// Inodes and paths of all sockets with a path, from `/proc/net/unix` (`unix_seq_show`, net/unix/af_unix.c). A
-/// name of another process may have newlines and any bytes, so a line counts in its whole form alone: behind
-/// a name's newline there is no room for one with a path of ours.
+/// Inodes and paths of all sockets with a path, from `/proc/net/unix` (`unix_seq_show`, net/unix/af_unix.c).
+/// A name of another process may have newlines and any bytes, so a line counts in its whole form alone:
+/// behind a name's newline there is no room for one with a path of ours.
 fn bound(table: &[u8]) -> impl Iterator<Item = (u64, &Path)> {
     const WIDTHS: [usize; 5] = [8, 8, 8, 4, 2];
     table.split(|byte| *byte == b'\n').filter_map(|line| {
@@ -327,6 +327,10 @@ mod tests {
         let program = dir.path().join("podvisor-vmm");
         std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
         let mut child = Command::new(program).arg("600").stdin(Stdio::from(stdin)).spawn().unwrap();
+        // The parent may go on before the kernel has put the new name to the child (`begin_new_exec`).
+        while name(child.id()).is_none_or(|name| name != "podvisor-vmm") {
+            std::thread::yield_now();
+        }
         let found = find(&path);
         let running = all();
         let unsaid = VmmProcess { boot: None, ..process(child.id()) };
