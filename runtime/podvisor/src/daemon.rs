@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use proto_cri::v1;
+use runtime_pod::WRITTEN_WITHIN;
 use serde::Deserialize;
 use tonic::{Code, Response, Status};
 
@@ -20,8 +21,12 @@ const ANSWERS_WITHIN: Duration = Duration::from_secs(15);
 /// Timeout for the removal of an image. It waits for the disk to remove gigabytes.
 const REMOVES_WITHIN: Duration = Duration::from_secs(120);
 
-/// Timeout for the end or the removal of a pod. A hanging guest is given up after less.
+/// Timeout for the end of a container, beside its own time. A hanging guest is given up after less.
 const ENDS_WITHIN: Duration = Duration::from_secs(120);
+
+/// Timeout for the end or the removal of a pod. The daemon lets its VM write its data as long, and plugins of
+/// its network hang for up to 150 s.
+const POD_ENDS_WITHIN: Duration = WRITTEN_WITHIN.saturating_add(Duration::from_secs(180));
 
 /// Timeout for the start of a pod or a container. The kubelet waits for half as long by default.
 const STARTS_WITHIN: Duration = Duration::from_secs(240);
@@ -228,21 +233,17 @@ impl Daemon {
 
     /// Ends a pod's containers and its VM.
     pub(crate) async fn stop_pod(&self, id: &str) -> Result<(), DaemonError> {
-        self.stop_pod_within(ENDS_WITHIN, id).await
-    }
-
-    /// Ends a pod's containers and its VM, and waits for this long.
-    pub(crate) async fn stop_pod_within(&self, limit: Duration, id: &str) -> Result<(), DaemonError> {
         let mut runtime = self.client.runtime.clone();
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        self.ask_within(limit, "StopPodSandbox", runtime.stop_pod_sandbox(request)).await.map(drop)
+        self.ask_within(POD_ENDS_WITHIN, "StopPodSandbox", runtime.stop_pod_sandbox(request)).await.map(drop)
     }
 
     /// Removes a pod with its containers.
     pub(crate) async fn remove_pod(&self, id: &str) -> Result<(), DaemonError> {
         let mut runtime = self.client.runtime.clone();
         let request = v1::RemovePodSandboxRequest { pod_sandbox_id: id.to_owned() };
-        self.ask_within(ENDS_WITHIN, "RemovePodSandbox", runtime.remove_pod_sandbox(request)).await.map(drop)
+        let removing = runtime.remove_pod_sandbox(request);
+        self.ask_within(POD_ENDS_WITHIN, "RemovePodSandbox", removing).await.map(drop)
     }
 
     /// Whether a container has this whole id.

@@ -4,11 +4,9 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use runtime_node::HostRoot;
-use runtime_pod::WRITTEN_WITHIN;
 
 use crate::config::Config;
 use crate::daemon::{Daemon, DaemonError};
@@ -18,14 +16,6 @@ use crate::show::out;
 
 /// Names of pods in a refusal.
 const NAMES_MAX: usize = 20;
-
-/// How long a pod's end may take beside its writes.
-const ENDS_WITHIN: Duration = Duration::from_secs(60);
-
-/// How long a pod's end may take. The daemon lets a VM write its pod's data as long. A pod given up here
-/// would start anew: its kubelet goes back to Podvisor if this command fails. The unit with this command has
-/// a bound for all pods (`runtime/node/src/leave.rs`).
-const STOPS_WITHIN: Duration = WRITTEN_WITHIN.saturating_add(ENDS_WITHIN);
 
 /// Ends the pods. Without `force` a running pod is a refusal, and only leftovers of ended pods are removed.
 pub(crate) async fn end_pods(config: &Config, force: bool) -> anyhow::Result<ExitCode> {
@@ -65,6 +55,6 @@ pub(crate) async fn end_pods(config: &Config, force: bool) -> anyhow::Result<Exi
 }
 
 async fn end(daemon: &Daemon, id: &str) -> Result<(), DaemonError> {
-    daemon.stop_pod_within(STOPS_WITHIN, id).await?;
+    daemon.stop_pod(id).await?;
     daemon.remove_pod(id).await
 }
