@@ -53,9 +53,9 @@ pub enum RestoreError {
     Device { slot: Slot, source: TransportError },
     #[error("the saved state of the image in slot {slot} has no place")]
     Place { slot: Slot, source: DeviceError },
-    #[error("cannot give the VM the memory that it had grown by")]
+    #[error("cannot give the VM its grown memory")]
     Grown(#[from] ResizeError),
-    #[error("cannot read the memory that the VM had grown by")]
+    #[error("cannot read the grown part of the memory")]
     GrownContent(#[source] std::io::Error),
     #[error(transparent)]
     Blank(#[from] BlankVmError),
