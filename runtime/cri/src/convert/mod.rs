@@ -25,4 +25,4 @@ pub(crate) use filter::{
 pub(crate) use pod_in::pod_spec;
 pub(crate) use pod_out::{pod_item, pod_status};
 pub(crate) use resources::resources_in;
-pub(crate) use stats_out::{container_stats, pod_stats};
+pub(crate) use stats_out::{container_stats, pod_stats, silent_container_stats};

@@ -44,6 +44,16 @@ pub(crate) fn container_stats(
     }
 }
 
+/// A running container whose guest has not answered: a time, and no values. Without the two messages a kubelet
+/// takes them for zeros.
+pub(crate) fn silent_container_stats(view: &ContainerView, at_ns: i64) -> v1::ContainerStats {
+    v1::ContainerStats {
+        cpu: Some(v1::CpuUsage { timestamp: at_ns, ..Default::default() }),
+        memory: Some(v1::MemoryUsage { timestamp: at_ns, ..Default::default() }),
+        ..container_stats(view, None, Path::new(""))
+    }
+}
+
 /// A pod's usage: CPU and memory are those of the VM's cgroup on the host, network and processes the guest's.
 pub(crate) fn pod_stats(
     pod: &PodView,
@@ -201,6 +211,11 @@ mod tests {
         let stats = container_stats(&view(0), None, Path::new("/d"));
         assert_eq!(stats.attributes.unwrap().metadata.unwrap().name, "app");
         assert!(stats.cpu.is_none() && stats.memory.is_none() && stats.writable_layer.is_none());
+        let silent = silent_container_stats(&view(0), 7);
+        let (cpu, memory) = (silent.cpu.unwrap(), silent.memory.unwrap());
+        assert_eq!((cpu.timestamp, cpu.usage_core_nano_seconds), (7, None));
+        assert_eq!((memory.timestamp, memory.working_set_bytes), (7, None));
+        assert_eq!(silent.attributes.unwrap().metadata.unwrap().name, "app");
     }
 
     #[test]

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use proto_cri::v1;
 use runtime_pod::{ContainerState, ContainerView, PodUsage, Pods};
 
-use crate::convert::{container_stats, container_stats_match};
+use crate::convert::{container_stats, container_stats_match, silent_container_stats};
+use crate::runtime::now_ns;
 use crate::serve::Cri;
 
-/// The running containers passing the filter, with their usage. Containers of pods whose guest never answered
-/// are left out.
+/// The running containers passing the filter, with their usage. A container whose guest has not answered yet
+/// is listed without figures: under memory pressure a kubelet first evicts a pod that is not listed.
 pub(super) async fn of_containers(cri: &Cri, filter: &v1::ContainerStatsFilter) -> Vec<v1::ContainerStats> {
     let containers: Vec<_> = running(&cri.pods).filter(|one| container_stats_match(filter, one)).collect();
     let mut pods: Vec<&str> = containers.iter().map(|one| one.pod_id.as_str()).collect();
@@ -19,8 +20,11 @@ pub(super) async fn of_containers(cri: &Cri, filter: &v1::ContainerStatsFilter) 
     pods.dedup();
     let usages = by_pod(cri.pods.usages(pods).await);
     let disk = disk(cri);
-    let figures = |one: &Arc<ContainerView>| container_figures(one, usages.get(&one.pod_id)?, &disk);
-    containers.iter().filter_map(figures).collect()
+    let figures = |one: &Arc<ContainerView>| {
+        let known = usages.get(&one.pod_id).and_then(|usage| container_figures(one, usage, &disk));
+        known.unwrap_or_else(|| silent_container_stats(one, now_ns()))
+    };
+    containers.iter().map(figures).collect()
 }
 
 /// The usage of pods, by pod.
