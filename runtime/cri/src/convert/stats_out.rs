@@ -44,8 +44,8 @@ pub(crate) fn container_stats(
     }
 }
 
-/// A running container whose guest has not answered: a time, and no values. Without the two messages a kubelet
-/// takes them for zeros.
+/// A running container whose guest has not answered: a time, and no values. Without the two messages a
+/// kubelet takes them for zeros.
 pub(crate) fn silent_container_stats(view: &ContainerView, at_ns: i64) -> v1::ContainerStats {
     v1::ContainerStats {
         cpu: Some(v1::CpuUsage { timestamp: at_ns, ..Default::default() }),
