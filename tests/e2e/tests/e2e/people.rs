@@ -153,17 +153,22 @@ async fn inspects(host: &Host, pod: &str, main: &str) {
     assert!(page.contains("runtime: vm\n") && page.contains("    exitCode: 3\n"), "{page}");
 }
 
-/// A shell's script asks as bash's does, at the last word.
+/// A shell's script asks as bash's does, at the last word. Nothing is completed if the daemon does not answer
+/// within a second, so a busy node is asked again.
 async fn completed(host: &Host, words: &[&str]) -> String {
     let line = ["--", "podvisor", "--config", host.daemon.config().to_str().unwrap()];
     let index = line.len() - 2 + words.len();
-    let output = Command::new(host.daemon.binary())
-        .args(line)
-        .args(words)
-        .env("PODVISOR_COMPLETE", "bash")
-        .env("_CLAP_COMPLETE_INDEX", index.to_string())
-        .output();
-    String::from_utf8(output.await.unwrap().stdout).unwrap()
+    until_seen(format!("a completion of {words:?}"), async || {
+        let output = Command::new(host.daemon.binary())
+            .args(line)
+            .args(words)
+            .env("PODVISOR_COMPLETE", "bash")
+            .env("_CLAP_COMPLETE_INDEX", index.to_string())
+            .output();
+        let text = String::from_utf8(output.await.unwrap().stdout).unwrap();
+        if text.is_empty() { Err(text) } else { Ok(text) }
+    })
+    .await
 }
 
 async fn completes(host: &Host) {
