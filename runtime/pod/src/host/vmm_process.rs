@@ -160,9 +160,8 @@ fn bound(table: &[u8]) -> impl Iterator<Item = (u64, &Path)> {
             let (field, more) = rest.split_at_checked(width)?;
             rest = more.strip_prefix(b" ").filter(|_| is_hex(field))?;
         }
-        let (inode, path) = rest
-            .trim_ascii_start()
-            .split_at_checked(rest.trim_ascii_start().iter().position(|byte| *byte == b' ')?)?;
+        let rest = rest.trim_ascii_start();
+        let (inode, path) = rest.split_at_checked(rest.iter().position(|byte| *byte == b' ')?)?;
         let path = path.strip_prefix(b" ").filter(|path| path.starts_with(b"/"))?;
         Some((std::str::from_utf8(inode).ok()?.parse().ok()?, Path::new(OsStr::from_bytes(path))))
     })

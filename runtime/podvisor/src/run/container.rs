@@ -64,11 +64,14 @@ pub(super) async fn run(
     private_state: Option<&Path>,
 ) -> anyhow::Result<ExitCode> {
     let state = private_state.unwrap_or(&config.paths.state);
+    let ports = args.network.port_mappings();
+    // A run without a name or a port need not know the others.
+    let pods = if args.name.is_some() || !ports.is_empty() { daemon.pods().await? } else { Vec::new() };
     let name = match &args.name {
-        Some(name) => free(daemon, name).await?,
+        Some(name) => free(&pods, name)?,
         None => format!("run-{}", std::process::id()),
     };
-    published::check(&args.network.port_mappings(), &daemon.pods().await?)?;
+    published::check(&ports, &pods)?;
     let Some(image) = image(daemon, args).await? else { return Ok(exit::INTERRUPTED.into()) };
     let logs = logs::make(state, &name).context("making a directory for the log")?;
     let signals = Signals::listen().context("listening to signals")?;
@@ -121,11 +124,11 @@ pub(super) async fn run(
 }
 
 /// Returns the name if no pod of a run has it, not even an ended one.
-async fn free(daemon: &Daemon, name: &str) -> anyhow::Result<String> {
+fn free(pods: &[v1::PodSandbox], name: &str) -> anyhow::Result<String> {
     let is_taken = |pod: &v1::PodSandbox| {
         pod.metadata.as_ref().is_some_and(|pod| pod.namespace == NAMESPACE && pod.name == name)
     };
-    match daemon.pods().await?.iter().find(|pod| is_taken(pod)) {
+    match pods.iter().find(|pod| is_taken(pod)) {
         Some(pod) => {
             bail!("a pod {NAMESPACE}/{name} exists ({}); `podvisor rm --force {name}` removes it", pod.id)
         }
