@@ -4,7 +4,8 @@
 //!  found ─── listed as on record ──► recover ──► run
 //!   Ready ────── its VM answers ───► Ready, watchers go on
 //!     └───────── it does not ──────► killed, Dead             (a VM declared dead is killed)
-//!   Stopping ─── undone ───────────► Stopped, or unclean
+//!   Stopping ─── its VM answers ───► the stop goes on
+//!     └───────── undone ───────────► Stopped, or unclean
 //!   Starting, Undoing ── undone ───► forgotten, or unclean    (not listed before)
 //! ```
 //!
@@ -39,6 +40,9 @@ use crate::vm_end;
 
 /// How long connecting to a VMM and its agent may take. A guest on a busy node answers in seconds.
 const ATTACH_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long connecting may take where the pod is being stopped. Its VM is about to end.
+const ATTACH_TO_STOP_WITHIN: Duration = Duration::from_secs(10);
 
 /// Pause between two attempts to connect.
 const ATTACH_PAUSE: Duration = Duration::from_secs(1);
@@ -115,7 +119,8 @@ impl FoundPod {
             driver.status.vmm = Some(driver.of_this_boot(vmm).await);
         }
         let vm_gone = match driver.status.stage {
-            PodStage::Starting | PodStage::Undoing | PodStage::Stopping => driver.finish_undo().await,
+            PodStage::Stopping => driver.attach_to_stop().await,
+            PodStage::Starting | PodStage::Undoing => driver.finish_undo().await,
             PodStage::Ready => driver.attach().await,
             PodStage::Dead => driver.kill_dead().await,
             PodStage::Stopped => true,
@@ -146,6 +151,7 @@ impl FoundPod {
         driver.publish();
         driver.recovered.send_replace(true);
         outcome.send_replace(Some(driver.outcome()));
+        driver.go_on_stopping().await;
         driver.run().await;
     }
 }
@@ -207,7 +213,7 @@ impl Driver {
     /// the VM is gone.
     async fn attach(&mut self) -> bool {
         let found = match self.status.vmm {
-            Some(vmm) => self.connect_in_time(vmm).await,
+            Some(vmm) => self.connect_in_time(vmm, ATTACH_WITHIN).await,
             None => Err("its process is not on record".to_owned()),
         };
         counters::pod_recovered(found.is_ok(), self.status.vmm);
@@ -228,9 +234,36 @@ impl Driver {
         }
     }
 
+    /// Connects to the VM of a pod caught while it was being stopped. It may still write what its guest has in
+    /// memory. A VM that does not answer is ended. Returns whether the VM is gone.
+    async fn attach_to_stop(&mut self) -> bool {
+        let Some(vmm) = self.status.vmm else { return self.finish_undo().await };
+        match self.connect_in_time(vmm, ATTACH_TO_STOP_WITHIN).await {
+            Ok(live) => {
+                self.full_disks = FullDisks::of(Some(&live));
+                self.live = Some(live);
+                false
+            }
+            Err(why) => {
+                tracing::info!(pod = self.record.id, why, "a pod's VM is ended without its guest's help");
+                self.finish_undo().await
+            }
+        }
+    }
+
+    /// Goes on with the stop of an earlier daemon. It is answered to nobody; its caller repeats the call.
+    async fn go_on_stopping(&mut self) {
+        if self.status.stage == PodStage::Stopping
+            && self.live.is_some()
+            && let Err(error) = self.stop().await
+        {
+            tracing::warn!(error = error.chain(), "the stop that an earlier daemon began failed");
+        }
+    }
+
     /// Retries the connection for as long as a VM may take. A VM frozen for a while, or a shortage on the
     /// node, can make single calls fail.
-    async fn connect_in_time(&self, vmm: VmmProcess) -> Result<Live, String> {
+    async fn connect_in_time(&self, vmm: VmmProcess, most: Duration) -> Result<Live, String> {
         let mut last = String::new();
         let connecting = async {
             loop {
@@ -245,9 +278,9 @@ impl Driver {
                 tokio::time::sleep(ATTACH_PAUSE).await;
             }
         };
-        let connected = in_slices(ATTACH_WITHIN, connecting).await;
+        let connected = in_slices(most, connecting).await;
         connected.unwrap_or_else(|| {
-            let late = format!("it does not answer within {} s", ATTACH_WITHIN.as_secs());
+            let late = format!("it does not answer within {} s", most.as_secs());
             Err(if last.is_empty() { late } else { format!("{late}: {last}") })
         })
     }

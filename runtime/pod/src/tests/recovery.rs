@@ -167,6 +167,48 @@ fn a_half_done_stop_is_finished() {
 }
 
 #[test]
+fn a_stop_that_a_restart_cut_off_goes_on_in_order() {
+    let (left, (pod_id, id)) = life(None, async |world: &World| {
+        let (pod_id, id) = world.with_container().await;
+        world.script.hang("agent.shutdown");
+        let stopping = world.pods.stop(&pod_id);
+        let _ = tokio::time::timeout(Duration::from_millis(50), stopping).await;
+        assert_eq!(world.script.count("agent.shutdown"), 1);
+        (pod_id, id)
+    });
+    left.1.repair();
+    life(Some(left), async |world: &World| {
+        world.pods.stop(&pod_id).await.unwrap();
+        // The guest has written its disks before its VM goes.
+        assert_eq!(world.script.count("agent.shutdown"), 2);
+        assert_eq!(world.pods.pod(&pod_id).unwrap().state, PodState::NotReady);
+        assert_eq!(world.pods.container(&id).unwrap().state, ContainerState::Exited);
+        world.pods.remove(&pod_id).await.unwrap();
+        world.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_stop_that_a_restart_cut_off_does_not_wait_long_for_a_hanging_vm() {
+    let (left, pod_id) = life(None, async |world: &World| {
+        let (pod_id, _) = world.with_container().await;
+        world.script.hang("agent.shutdown");
+        let stopping = world.pods.stop(&pod_id);
+        let _ = tokio::time::timeout(Duration::from_millis(50), stopping).await;
+        pod_id
+    });
+    left.1.repair();
+    left.1.hang("vm.connect");
+    life(Some(left), async |world: &World| {
+        world.pods.stop(&pod_id).await.unwrap();
+        assert_eq!(world.script.count("agent.shutdown"), 1);
+        world.script.repair();
+        world.pods.remove(&pod_id).await.unwrap();
+        world.assert_nothing_left();
+    });
+}
+
+#[test]
 fn containers_caught_half_way_are_dropped_or_unknown() {
     let (left, (pod_id, made, started)) = life(None, async |world: &World| {
         let pod_id = world.pods.run(pod("web")).await.unwrap();
