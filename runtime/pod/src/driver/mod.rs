@@ -9,6 +9,7 @@
 //! Each transition is committed before the driver acts on it, and each outcome before it is reported. Work
 //! with long waits (stopping a container, exec) runs in tasks of its own, so the inbox stays open.
 
+mod attach;
 mod create_container;
 mod exits;
 mod full_disks;
