@@ -72,4 +72,16 @@ pub struct PodsConfig {
     pub cni: Cni,
     /// The node's plugins.
     pub plugins: Arc<dyn Plugins>,
+    /// What becomes of pods of an earlier daemon.
+    pub earlier: EarlierPods,
+}
+
+/// What becomes of the ready pods of an earlier daemon.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum EarlierPods {
+    /// They are connected to, and go on.
+    #[default]
+    GoOn,
+    /// Their VMs are killed without a question: the command that ran them is gone.
+    End,
 }

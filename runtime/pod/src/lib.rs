@@ -55,7 +55,7 @@ mod view;
 mod vm_end;
 mod volumes;
 
-pub use config::{Kernels, PodsConfig, StartConfig};
+pub use config::{EarlierPods, Kernels, PodsConfig, StartConfig};
 pub use container::attach::AttachRequest;
 pub use container::written::WRITTEN_WITHIN;
 pub use device_counts::DeviceCounts;

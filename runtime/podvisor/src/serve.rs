@@ -7,10 +7,12 @@ mod in_force;
 mod metrics;
 mod node;
 mod node_down;
+mod private;
 mod reload;
 mod service;
 mod stop;
 
+use std::collections::HashSet;
 use std::fs;
 use std::num::NonZero;
 use std::os::unix::fs::PermissionsExt;
@@ -25,7 +27,7 @@ use runtime_cri::{Cri, Exposition, NriPlugins, Watchdog};
 use runtime_fail_points::{Point, pass};
 use runtime_image::Images;
 use runtime_net::{Cni, CniConfig};
-use runtime_pod::{InstalledFile, Kernels, NoPlugins, Pods, PodsConfig};
+use runtime_pod::{EarlierPods, InstalledFile, Kernels, NoPlugins, Pods, PodsConfig};
 use runtime_spec::Kernel;
 use runtime_streaming::Server;
 use runtime_traces::Traces;
@@ -37,6 +39,7 @@ use tracing::info;
 use self::in_force::{Parts, registry_config, start_config};
 use self::metrics::Figures;
 use self::node::CniNetwork;
+pub(crate) use self::private::REMOVE_TIMEOUT;
 use self::reload::Reloader;
 use crate::config::{Config, Loaded};
 use crate::installation;
@@ -45,9 +48,6 @@ use crate::state_lock::StateLock;
 
 /// Threads for all calls, and as many for all streams.
 const WORKERS_MAX: usize = 2;
-
-/// Timeout of a private daemon for removing its pods. An unkillable VM must not hold the command for ever.
-pub(crate) const REMOVE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Exit status of a daemon ended by a second signal, as of a process killed by SIGTERM (128 + 15).
 const EXIT_AT_ONCE: i32 = 143;
@@ -142,12 +142,12 @@ async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
     let views = reload::publish_first(&loaded);
     let node = node::node(config, network.clone(), watchdog.clone(), views.subscribe());
     let plugins = plugins(config, args);
-    let pods_config = pods_config(config, images.clone(), cni, plugins.as_ref())?;
-    let pods = Pods::open(pods_config).await.context("opening the pods")?;
+    let mut pods_config = pods_config(config, images.clone(), cni, plugins.as_ref())?;
     if args.private {
-        // Pods of an earlier command with a killed daemon.
-        remove_all(&pods).await?;
+        pods_config.earlier = EarlierPods::End;
     }
+    let pods = Pods::open(pods_config).await.context("opening the pods")?;
+    let earlier = if args.private { private::remove_earlier(&pods).await } else { HashSet::new() };
     if let Some(plugins) = &plugins {
         // Before the first call, so plugins miss no pod.
         serve_plugins(plugins, pods.clone(), config).await?;
@@ -176,7 +176,7 @@ async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
     let _ = pass(Point::ServeSocketRemove).and_then(|()| fs::remove_file(&socket));
     if args.private {
         close(&pods).await;
-        return remove_all(&pods).await;
+        return private::remove_own(&pods, &earlier).await;
     }
     tokio::join!(close(&pods), leave_pods(&pods));
     images.forget_users();
@@ -209,13 +209,6 @@ fn report(socket: &Path, pods: Pods, streams: Handle, watchdog: Arc<Watchdog>) {
         let answers = || service::answers(&socket, || drop(pods.pods()), &streams);
         service::report(answers, |outcome| watchdog.report(outcome)).await;
     });
-}
-
-async fn remove_all(pods: &Pods) -> anyhow::Result<()> {
-    let removed = tokio::time::timeout(REMOVE_TIMEOUT, pods.remove_all()).await;
-    removed
-        .with_context(|| format!("removing the pods took more than {REMOVE_TIMEOUT:?}"))?
-        .context("removing the pods")
 }
 
 /// The node's networks. Raises the limit of open descriptors, but not for plugins.
@@ -290,6 +283,7 @@ fn pods_config(
             Some(plugins) => Arc::new(plugins.clone()),
             None => Arc::new(NoPlugins),
         },
+        earlier: EarlierPods::default(),
     })
 }
 

@@ -21,7 +21,7 @@ use proto_vmm::Slot;
 use runtime_cri::{CgroupDriver, ConfigurationView, Cri, Node, NodeNetwork};
 use runtime_image::{Images, RegistryConfig};
 use runtime_net::{Cni, CniConfig};
-use runtime_pod::{Kernels, Pods, PodsConfig, StartConfig};
+use runtime_pod::{EarlierPods, Kernels, Pods, PodsConfig, StartConfig};
 use runtime_spec::{ContainerSpec, HandlerConfig, ImageConfig, PodSpec, VmBounds};
 use runtime_store::{Batch, Store, Table};
 use runtime_streaming::Server;
@@ -134,6 +134,7 @@ fn print(rpc: &str, took: &mut [Duration]) {
 async fn open(dir: &Path) -> anyhow::Result<Pods> {
     let at = |name: &str| dir.join(name);
     Ok(Pods::open(PodsConfig {
+        earlier: EarlierPods::default(),
         state_dir: at("state"),
         run_dir: at("run"),
         start: StartConfig {

@@ -50,8 +50,9 @@ impl Pods {
     pub async fn open(config: PodsConfig) -> Result<Pods, PodError> {
         crate::counters::register();
         runtime_logs::register_counters();
+        let earlier = config.earlier;
         let node = Arc::new(crate::node::open::node(config)?);
-        crate::recover::recover(&node).await?;
+        crate::recover::recover(&node, earlier).await?;
         crate::templates::open(&node);
         crate::spares::look(&node);
         crate::spares::networks::begin(&node);

@@ -21,6 +21,7 @@ use runtime_store::{Store, StoreError, Table};
 use serde::de::DeserializeOwned;
 
 use crate::blocking::blocking;
+use crate::config::EarlierPods;
 use crate::driver::FoundPod;
 use crate::error::{PodError, chain_of};
 use crate::node::Node;
@@ -28,6 +29,9 @@ use crate::record::{
     ContainerOnRecord, ContainerRecord, ContainerStage, ContainerStatus, PodRecord, PodStage, PodStatus,
 };
 use crate::spans;
+
+/// The message of a pod whose VM is killed because nobody is left to use it.
+const COMMAND_GONE: &str = "the command that ran the pod has ended";
 
 /// All records.
 struct Found {
@@ -44,7 +48,7 @@ struct Found {
 
 /// Lists every pod on record. After this has returned, the pods' drivers recover them in parallel, and
 /// ownerless objects are removed beside them.
-pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
+pub(crate) async fn recover(node: &Arc<Node>, earlier: EarlierPods) -> Result<(), PodError> {
     let store = node.records.store().clone();
     let found = blocking(node.records.pool(), "reading the pods' records", move || read(&store)).await?;
     node.records.note_quarantined(found.quarantined);
@@ -59,7 +63,11 @@ pub(crate) async fn recover(node: &Arc<Node>) -> Result<(), PodError> {
     let strays = sweep::find(node, &known);
     tokio::spawn(sweep::sweep(node.clone(), strays));
     let (mut containers, lost) = (found.containers, Arc::new(found.lost));
-    for (record, status) in found.pods {
+    for (record, mut status) in found.pods {
+        if earlier == EarlierPods::End && status.stage == PodStage::Ready {
+            status.stage = PodStage::Dead;
+            status.message = Some(COMMAND_GONE.to_owned());
+        }
         let left = containers.remove(&record.id).unwrap_or_default();
         let span = spans::driver(&record.id);
         let pod = FoundPod::list(node.clone(), Arc::new(record), status, left);

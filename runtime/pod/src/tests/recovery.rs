@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{World, container, life, pod};
 use crate::record::{ContainerStage, PodRecord, PodStage, PodStatus};
-use crate::{ContainerState, PodState, clock};
+use crate::{ContainerState, EarlierPods, PodState, clock};
 use proto_vmm::Slot;
 use runtime_spec::{ContainerSpec, Device, LayerLimits, PodSpec, VmBounds, VmSize};
 
@@ -204,6 +204,19 @@ fn a_stop_that_a_restart_cut_off_does_not_wait_long_for_a_hanging_vm() {
         assert_eq!(world.script.count("agent.shutdown"), 1);
         world.script.repair();
         world.pods.remove(&pod_id).await.unwrap();
+        world.assert_nothing_left();
+    });
+}
+
+#[test]
+fn pods_of_a_command_that_is_gone_end_without_a_question_to_their_vms() {
+    let (left, ()) = life(None, async |world: &World| drop(world.with_container().await));
+    left.1.hang("vm.connect");
+    left.1.state().earlier = EarlierPods::End;
+    let connected = left.1.count("vm.connect");
+    life(Some(left), async |world: &World| {
+        assert_eq!(world.script.count("vm.connect"), connected);
+        world.pods.remove_all().await.unwrap();
         world.assert_nothing_left();
     });
 }

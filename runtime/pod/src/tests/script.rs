@@ -19,6 +19,7 @@ use runtime_spec::{ContainerPlan, ContainerSlots, StartFailure, TemplateScope, V
 use tokio::sync::{Notify, watch};
 
 use super::vm::FakeVm;
+use crate::EarlierPods;
 use crate::backend::{BackendError, BackendErrorKind, MemoryFound};
 use crate::plugins::{NoPlugins, Plugins};
 
@@ -79,6 +80,8 @@ pub(crate) struct State {
     pub(crate) hanging: BTreeSet<String>,
     /// The operator wants strict cgroups.
     pub(crate) strict_cgroups: bool,
+    /// What becomes of pods of an earlier daemon.
+    pub(crate) earlier: EarlierPods,
     /// The operator wants all volumes shared.
     pub(crate) share_all_volumes: bool,
     /// The operator wants templates.

@@ -100,6 +100,7 @@ impl World {
         let spare_vmms = script.state().spare_vmms;
         let host_sockets = script.state().host_sockets.clone();
         let plugins = script.plugins();
+        let earlier = script.state().earlier;
         let node = Arc::new(Node {
             places: Places {
                 dirs: DaemonDirs { state_dir: at("state"), run_dir: at("run") },
@@ -145,7 +146,7 @@ impl World {
                 volumes: Arc::new(FakeVolumes::new(script.clone(), at("volume"))),
             },
         });
-        recover::recover(&node).await.unwrap();
+        recover::recover(&node, earlier).await.unwrap();
         templates::open(&node);
         spares::look(&node);
         World { dir, script, pods: Pods::on(node.clone()), node }

@@ -12,6 +12,7 @@
 //! killed daemon.
 
 use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -82,8 +83,13 @@ impl Place {
         private
     }
 
-    /// Removes the directory of the daemon's run.
+    /// Removes the directory of the daemon's run. It stays if a pod of an earlier command is in it.
     pub(super) fn clear(&self) -> std::io::Result<()> {
+        match fs::remove_dir(self.run.join("pods")) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => return Ok(()),
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         fs::remove_dir_all(&self.run)?;
         // It may contain another command's place.
         let _ = self.run.parent().map(fs::remove_dir);
@@ -173,6 +179,19 @@ mod tests {
         assert!(private.metrics.address.is_none() && private.upstream.socket.is_none());
         let _node_lock = StateLock::take(&node.paths.state).unwrap();
         StateLock::take(&private.paths.state).unwrap();
+    }
+
+    #[test]
+    fn a_run_directory_with_a_pod_of_an_earlier_command_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::take(&config(dir.path())).unwrap();
+        let left = place.run.join("pods/0123");
+        fs::create_dir_all(&left).unwrap();
+        place.clear().unwrap();
+        assert!(left.exists());
+        fs::remove_dir(&left).unwrap();
+        place.clear().unwrap();
+        assert!(!place.run.exists());
     }
 
     #[test]
