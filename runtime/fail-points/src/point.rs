@@ -130,6 +130,7 @@ points! {
     AckRemove = "ack.remove",
     // Pods' files, mounts and cgroups.
     PodDirectories = "pod.directories",
+    PodBelonging = "pod.belonging",
     PodDirectoryMake = "pod.directory.make",
     PodRunDirRemove = "pod.run_dir.remove",
     PodStateDirRemove = "pod.state_dir.remove",

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod belonging;
 mod blocking;
 mod boot_id;
 mod build_id;
@@ -55,6 +56,7 @@ mod view;
 mod vm_end;
 mod volumes;
 
+pub use belonging::check_belonging;
 pub use config::{EarlierPods, Kernels, PodsConfig, StartConfig};
 pub use container::attach::AttachRequest;
 pub use container::written::WRITTEN_WITHIN;

@@ -14,6 +14,8 @@ pub(crate) trait Network: Debug + Send + Sync {
     async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, BackendError>;
     /// Takes the network down. The call is idempotent and needs the spec alone.
     async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError>;
+    /// Ids of all pods with a network on the node, of any daemon.
+    fn pod_ids(&self) -> Vec<String>;
     /// Has plugins clean up after removed networks.
     async fn collect_garbage(&self);
     /// Makes a namespace for the pool if more are wanted. Returns whether one was made.
@@ -36,6 +38,10 @@ impl Network for CniNetwork {
 
     async fn teardown(&self, spec: &PodNetworkSpec) -> Result<(), BackendError> {
         Ok(self.0.teardown(spec).await?)
+    }
+
+    fn pod_ids(&self) -> Vec<String> {
+        self.0.traces().into_iter().map(|trace| trace.pod_id).collect()
     }
 
     async fn collect_garbage(&self) {

@@ -1,6 +1,7 @@
 //! Ownerless leftovers: VMMs, networks and disks without a record, or with a lost one.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::fs;
 use std::sync::Arc;
 
@@ -38,8 +39,8 @@ pub(super) async fn sweep(node: Arc<Node>, strays: HashSet<String>) {
 async fn sweep_one(node: &Node, id: &str) -> Result<(), String> {
     let killed = node.backends.vms.kill(None, &node.places.control_socket(id)).await;
     killed.map_err(|error| chain_of(&error))?;
-    if is_id(id) {
-        let spec = PodNetworkSpec { pod_id: id.to_owned(), ..PodNetworkSpec::default() };
+    for pod_id in networks_of(node, id).await? {
+        let spec = PodNetworkSpec { pod_id, ..PodNetworkSpec::default() };
         node.backends.network.teardown(&spec).await.map_err(|error| chain_of(&error))?;
     }
     let (places, owned) = (node.places.clone(), id.to_owned());
@@ -50,4 +51,15 @@ async fn sweep_one(node: &Node, id: &str) -> Result<(), String> {
     };
     let doing = format!("removing the directories of {id}");
     blocking(&node.pools.state, &doing, removing).await.map_err(|error| error.chain())
+}
+
+/// The pods whose networks go with a directory of this name: a pod's id, or the name of its run directory.
+async fn networks_of(node: &Node, name: &str) -> Result<HashSet<String>, String> {
+    let network = node.backends.network.clone();
+    let finding =
+        blocking(&node.pools.state, "looking for networks", move || Ok::<_, Infallible>(network.pod_ids()));
+    let found = finding.await.map_err(|error| error.chain())?;
+    let here = found.into_iter().filter(|id| is_id(id) && (id == name || run_name(id) == name));
+    // Without a trace, too: a plugin's DEL may have failed half-way.
+    Ok(here.chain(is_id(name).then(|| name.to_owned())).collect())
 }

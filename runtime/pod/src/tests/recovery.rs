@@ -305,6 +305,10 @@ fn what_no_pod_on_record_owns_is_swept() {
         {
             std::fs::create_dir_all(stray).unwrap();
         }
+        // The state with the pod's directory is gone.
+        let lost = clock::new_id();
+        std::fs::create_dir_all(world.node.places.pod_run_dir(&lost)).unwrap();
+        world.script.state().networks.insert(lost);
     });
     life(Some(left), async |world: &World| {
         world.until(|world| world.script.state().networks.is_empty() && world.directories() == 0).await;

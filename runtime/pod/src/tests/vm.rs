@@ -61,6 +61,10 @@ impl Network for FakeNetwork {
         self.0.done("network.teardown").await
     }
 
+    fn pod_ids(&self) -> Vec<String> {
+        self.0.state().networks.iter().cloned().collect()
+    }
+
     async fn collect_garbage(&self) {
         let _ = self.0.step("network.collect_garbage").await;
     }

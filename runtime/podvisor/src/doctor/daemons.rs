@@ -1,9 +1,10 @@
 //! The daemons of this node: the configured one, and private ones of commands. A daemon runs if the lock of
 //! its state is held.
 
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use runtime_pod::DaemonDirs;
 use runtime_pod::doctor::{DaemonPlace, Life};
 
@@ -38,7 +39,17 @@ fn node(config: &Config, dirs: DaemonDirs, hold: bool) -> anyhow::Result<Place> 
         (false, true) => (None, is_held(&dirs.state_dir, StateLock::is_held)?),
     };
     let life = if runs { Life::Serving } else { Life::Stopped };
-    let daemon = DaemonPlace { dirs, socket: config.socket(), life };
+    let socket = config.socket();
+    // Its VMs would count as leftovers.
+    if !runs && UnixStream::connect(&socket).is_ok() {
+        bail!(
+            "a daemon serves on {}, and its state is not the one in {}: name its configuration with --config, or \
+             restart it with this one",
+            socket.display(),
+            dirs.state_dir.display()
+        );
+    }
+    let daemon = DaemonPlace { dirs, socket, life };
     Ok(Place { daemon, _node: lock, _private: None })
 }
 
@@ -60,6 +71,19 @@ mod tests {
 
     fn lives(config: &Config, hold: bool) -> Vec<Life> {
         find(config, hold).unwrap().into_iter().map(|place| place.daemon.life).collect()
+    }
+
+    #[test]
+    fn a_daemon_with_another_state_is_no_stopped_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.paths.state = dir.path().join("state");
+        config.paths.run = dir.path().to_owned();
+        let _daemon = std::os::unix::net::UnixListener::bind(config.socket()).unwrap();
+        for hold in [false, true] {
+            let error = find(&config, hold).unwrap_err().to_string();
+            assert!(error.contains("a daemon serves on ") && error.contains("/state: "), "{error}");
+        }
     }
 
     #[test]
