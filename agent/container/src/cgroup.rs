@@ -204,7 +204,8 @@ struct Stat {
 
 impl Stat {
     fn of(pid: i32) -> Option<Stat> {
-        Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        // A name is cut at 15 bytes, also in the middle of a letter.
+        Stat::parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
     }
 
     /// The process's name may hold any characters, even brackets. Parsing therefore starts behind the last
@@ -271,5 +272,23 @@ mod tests {
         assert_eq!(tree_of(theirs, &[1, ours, theirs]), [theirs]);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_is_in_its_tree_whatever_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        // 15 bytes of it end in the middle of a letter.
+        let program = dir.path().join("проверка.sh");
+        std::os::unix::fs::symlink("/bin/sleep", &program).unwrap();
+        let mut child = std::process::Command::new(program).arg("1000").spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        // The parent may go on before the kernel has put the new name to the child (`begin_new_exec`).
+        while fs::read(format!("/proc/{pid}/comm")).unwrap().is_ascii() {
+            std::thread::yield_now();
+        }
+        let tree = tree_of(pid, &[pid]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(tree, [pid]);
     }
 }

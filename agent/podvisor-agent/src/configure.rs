@@ -77,7 +77,7 @@ pub(crate) async fn run(
     pod.clock.start(request.realtime_ns).map_err(ConfigureError::Clock)?;
     let limits = kernel_limits(request.memory_max_bytes);
     limits.raise();
-    online_processors(if request.vcpus == 0 { u32::MAX } else { request.vcpus });
+    online_processors(pod, if request.vcpus == 0 { u32::MAX } else { request.vcpus });
     let devices = network::devices(request).await?;
     let first_network = File::open("/proc/thread-self/ns/net").map_err(NetworkError::Namespace)?;
     let root = enter_user_namespace(pod, request, &devices).await?;
@@ -186,17 +186,21 @@ fn write_files(request: &ConfigurePodRequest, root: (u32, u32)) -> Result<(), Co
     Ok(())
 }
 
-/// Brings up the pod's processors on a separate thread. The kernel takes milliseconds for each, and nothing
-/// needs to wait for them.
-fn online_processors(wanted: u32) {
+/// Brings up the pod's processors on a separate thread. The kernel takes milliseconds for each, and only a
+/// container's program has to wait for them.
+fn online_processors(pod: &Arc<Pod>, wanted: u32) {
+    pod.bring_up.begin();
+    let of_thread = Arc::clone(pod);
     let bring_up = move || {
         if let Err(error) = processors::set_online(wanted) {
             tracing::warn!(error = Failure::from_error(&error).message, "not all processors came up");
         }
+        of_thread.bring_up.end();
     };
     let thread = std::thread::Builder::new().name("processors".into()).stack_size(64 * 1024);
     if let Err(error) = thread.spawn(bring_up) {
         tracing::warn!(%error, "no thread to bring up the processors");
+        pod.bring_up.end();
     }
 }
 

@@ -16,6 +16,7 @@ use crate::host_work::HostWork;
 use crate::images::Images;
 use crate::memory_volumes::MemoryVolumes;
 use crate::prepare::Prepared;
+use crate::processors::BringUp;
 use crate::published_volumes::PublishedVolumes;
 use crate::reaper::Reaper;
 use crate::shared::Shared;
@@ -30,6 +31,8 @@ pub(crate) struct Pod {
     pub(crate) fetched_ahead: FetchedAhead,
     pub(crate) clock: Arc<Clock>,
     pub(crate) reaper: Reaper,
+    /// The processors brought up by configuration.
+    pub(crate) bring_up: BringUp,
     pub(crate) images: Images,
     pub(crate) disks: Disks,
     pub(crate) containers: Containers,

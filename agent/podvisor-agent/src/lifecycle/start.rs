@@ -7,6 +7,7 @@ use crate::pod::Pod;
 /// Starts the container. A container is refused unless it is held.
 pub(crate) async fn start(pod: &Pod, id: &str) -> Result<(), ContainerError> {
     let container = pod.containers.get(id)?;
+    pod.bring_up.wait().await;
     let reports = {
         let mut phase = container.phase();
         // The phase owns its values, so it is taken out and put back.

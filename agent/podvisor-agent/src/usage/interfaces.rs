@@ -8,7 +8,8 @@ use proto_agent::agent::InterfaceUsage;
 const INTERFACES_MAX: usize = 64;
 
 pub(super) fn read() -> Vec<InterfaceUsage> {
-    parse(&fs::read_to_string("/proc/net/dev").unwrap_or_default())
+    // A program with NET_ADMIN may name an interface by any bytes.
+    parse(&String::from_utf8_lossy(&fs::read("/proc/net/dev").unwrap_or_default()))
 }
 
 /// Parses two lines of titles, and then on each line a name, eight values received and eight sent
