@@ -2,6 +2,8 @@
 //! be looked up, ends it there. So each open directory has a description for its listing, as a file system
 //! has.
 
+use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::sync::PoisonError;
 
@@ -55,16 +57,8 @@ impl Share {
                 Err(error) => return Err(error.into()),
             };
             let name = found.file_name();
-            if matches!(name.to_bytes(), b"." | b"..") {
-                continue;
-            }
-            // A mount has another number than the directory below. One that does not answer is listed all the
-            // same.
-            let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-            let number =
-                statx(&*directory, name, flags, StatxFlags::INO).map_or(found.ino(), |stat| stat.stx_ino);
             let entry = DirEntry {
-                ino: number,
+                ino: number(&directory, name).unwrap_or(found.ino()),
                 offset: found.next_entry_cookie(),
                 type_: kind(found.file_type()),
                 name: name.to_bytes(),
@@ -76,6 +70,18 @@ impl Share {
         }
         Ok(())
     }
+}
+
+/// The inode number of a listed file by stat(2). A mount has another one than the directory below it. A file
+/// that does not answer has none, and is listed all the same.
+fn number(directory: &File, name: &CStr) -> Option<u64> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let stat = match name.to_bytes() {
+        // Programs expect both names, and drop the first two. The directory above may be the node's own.
+        b"." | b".." => statx(directory, c"", flags | AtFlags::EMPTY_PATH, StatxFlags::INO),
+        _ => statx(directory, name, flags, StatxFlags::INO),
+    };
+    stat.ok().map(|stat| stat.stx_ino)
 }
 
 /// A kind as getdents64(2) has it: `DT_…`, 0 for unknown.
