@@ -53,6 +53,7 @@ mod rpc;
 mod scratch;
 mod serve;
 mod shared;
+mod shared_places;
 mod slot_users;
 mod slots;
 mod stream_server;

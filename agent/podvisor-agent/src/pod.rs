@@ -20,6 +20,7 @@ use crate::processors::BringUp;
 use crate::published_volumes::PublishedVolumes;
 use crate::reaper::Reaper;
 use crate::shared::Shared;
+use crate::shared_places::SharedPlaces;
 use crate::user_namespace::UserNamespace;
 
 /// The pod of this guest.
@@ -37,6 +38,7 @@ pub(crate) struct Pod {
     pub(crate) disks: Disks,
     pub(crate) containers: Containers,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) shared_places: SharedPlaces,
     pub(crate) memory_volumes: MemoryVolumes,
     pub(crate) disk_volumes: DiskVolumes,
     pub(crate) published_volumes: PublishedVolumes,

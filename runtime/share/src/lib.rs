@@ -6,6 +6,7 @@
 //! | a path to bind, with its options | [`Bind`] |
 //! | all binds of a container, created and removed | [`bind_all`], [`unbind_all`] |
 //! | one bind: cloned, its owners mapped, made read-only, then attached | `tree.rs` |
+//! | whether a bound place still is what another container asks for | [`compare`] |
 //! | the VMM's mount namespace with the binds | [`MountNamespace`] |
 //! | the user namespace for mapping owners | `user_namespace.rs` |
 //!
@@ -21,6 +22,7 @@ mod directory;
 mod error;
 mod mount_namespace;
 mod propagation;
+mod same;
 mod setattr;
 mod tree;
 mod user_namespace;
@@ -29,3 +31,4 @@ pub use bind::{Access, Bind, Ids, Owners, Propagation};
 pub use container_binds::{bind_all, unbind_all};
 pub use error::ShareError;
 pub use mount_namespace::MountNamespace;
+pub use same::{Below, compare};

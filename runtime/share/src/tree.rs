@@ -80,7 +80,7 @@ impl Tree {
 
 /// Opens a host path. Opening a device or a pipe as a path has no effect, and an automount stays unmounted.
 /// The later checks and the clone of a file use this same open file.
-fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
     openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }
 
@@ -88,7 +88,7 @@ fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
 /// automount, or a file system below a network one, is mounted first. In a clone without it, programs would
 /// find an empty directory, or wait for a mount that never comes. The later checks and the clone use this
 /// open directory.
-fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
+pub(crate) fn open_directory(path: &Path) -> rustix::io::Result<OwnedFd> {
     openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
 }
 

@@ -17,7 +17,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::{chdir, gettid, pivot_root};
 use runtime_share::{
-    Access, Bind, Ids, MountNamespace, Owners, Propagation, ShareError, bind_all, unbind_all,
+    Access, Below, Bind, Ids, MountNamespace, Owners, Propagation, ShareError, bind_all, compare, unbind_all,
 };
 
 const NONE: Option<&str> = None;
@@ -136,6 +136,33 @@ fn read_only(path: &Path) -> bool {
 
 use Access::{ReadOnly, ReadOnlyRecursive, ReadWrite};
 use Propagation::{HostToContainer, Private};
+
+#[test]
+fn a_place_is_the_same_as_long_as_file_and_mounts_are() {
+    let Some(host) = Host::new() else { return };
+    fs::create_dir(host.path("volume/plain")).unwrap();
+    let names = ["volume", "volume/plain", "volume/file"];
+    host.bind_all(&names.map(|name| host.bind(name, ReadWrite, Private))).unwrap();
+    let same = |number, name: &str| {
+        compare(host.vmm.thread, &host.path("shared"), ("c1", number), &host.path(name)).unwrap()
+    };
+    let found = [same(0, "volume"), same(1, "volume/plain"), same(2, "volume/file")];
+    assert_eq!(found, [Some(Below::Mounts), Some(Below::Nothing), Some(Below::Nothing)]);
+    assert_eq!([same(0, "volume/plain"), same(1, "volume/file"), same(3, "volume")], [None; 3]);
+    // A mount that came later, and one that went.
+    tmpfs(&host.path("volume/plain"));
+    assert_eq!([same(0, "volume"), same(1, "volume/plain")], [None; 2]);
+    umount2(&host.path("volume/plain"), MntFlags::empty()).unwrap();
+    assert_eq!([same(0, "volume"), same(1, "volume/plain")], [Some(Below::Mounts), Some(Below::Nothing)]);
+    umount2(&host.path("volume/below"), MntFlags::empty()).unwrap();
+    assert_eq!(same(0, "volume"), None);
+    // A file of the same name.
+    fs::rename(host.path("volume/file"), host.path("volume/old")).unwrap();
+    fs::write(host.path("volume/file"), "").unwrap();
+    assert_eq!((same(2, "volume/file"), same(2, "volume/old")), (None, Some(Below::Nothing)));
+    host.unbind_all(3);
+    assert_eq!(same(1, "volume/plain"), None);
+}
 
 #[test]
 fn a_directory_and_a_file_are_the_hosts_own() {

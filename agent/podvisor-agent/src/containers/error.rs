@@ -15,6 +15,7 @@ use crate::images::ImageError;
 use crate::memory_volumes::MemoryVolumeError;
 use crate::published_volumes::PublishedVolumeError;
 use crate::shared::SharedError;
+use crate::shared_places::PlaceError;
 use crate::slots::SlotError;
 
 /// Why something could not be done to a container.
@@ -54,6 +55,8 @@ pub(crate) enum ContainerError {
     HostSocket(#[from] HostSocketError),
     #[error(transparent)]
     Shared(#[from] SharedError),
+    #[error(transparent)]
+    SharedPlace(#[from] PlaceError),
     #[error(transparent)]
     HostWork(#[from] HostWorkError),
     #[error(transparent)]

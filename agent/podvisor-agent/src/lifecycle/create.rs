@@ -93,6 +93,7 @@ async fn build(
     block_devices::add(pod, container, &request.block_devices, &mut spec).await?;
     if request.shared_mounts {
         pod.shared.mount().await?;
+        pod.shared_places.mount(&pod.shared.work, container.id(), &spec).await?;
     }
     let groups = spec.process().as_ref().and_then(|process| process.user().additional_gids().clone());
     for gid in groups.iter().flatten() {

@@ -62,6 +62,7 @@ pub(super) async fn tear_down(pod: &Pod, container: &Arc<Container>) -> Result<(
         .map_err(|_| io::ErrorKind::TimedOut.into())
         .map_err(container.io("end the making of the layers"))?;
     unmount(&container.rootfs()).map_err(container.io("unmount the root"))?;
+    pod.shared_places.leave(&pod.shared.work, container.id()).await;
     container.cgroup().remove().map_err(container.io("remove the cgroup"))?;
     memory_protection::renew(pod);
     remove_directory(&container.directory()).map_err(container.io("remove the container's directory"))?;

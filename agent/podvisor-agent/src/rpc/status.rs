@@ -65,6 +65,7 @@ pub(super) fn refused(error: &ContainerError) -> ttrpc::Error {
         | ContainerError::DiskVolume(_)
         | ContainerError::PublishedVolume(_)
         | ContainerError::Shared(_)
+        | ContainerError::SharedPlace(_)
         | ContainerError::HostWork(_)
         | ContainerError::Devices(_) => Code::INTERNAL,
         ContainerError::Launch(failure) => match failure.kind {
