@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use proto_vmm::Slot;
 use runtime_spec::{
-    ContainerSpec, ExitReason, ImageConfig, LayerLimits, PodSpec, Resources, SocketToken, User, VmBounds,
-    VmSize,
+    ContainerSpec, ExitReason, ImageConfig, LayerLimits, Mount, PodSpec, Resources, SocketToken, User,
+    VmBounds, VmSize,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -216,8 +216,36 @@ pub(crate) struct ContainerRecord {
     /// Sockets of the node available to the container.
     #[serde(default)]
     pub(crate) host_sockets: Vec<HostSocket>,
+    /// Mounts at places of other containers.
+    #[serde(default)]
+    pub(crate) joined: Vec<JoinedMount>,
     pub(crate) log_path: Option<PathBuf>,
     pub(crate) created_at_ns: i64,
+}
+
+/// A mount at the place of another container's mount. The guest has each file of it once: sockets connect, and
+/// maps are shared.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub(crate) struct JoinedMount {
+    /// The number of the mount.
+    pub(crate) number: usize,
+    pub(crate) place: SharedPlace,
+}
+
+/// A place in a pod's shared directory.
+#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub(crate) struct SharedPlace {
+    /// The directory of the container that it was made for. The container may be gone.
+    pub(crate) container: String,
+    pub(crate) number: usize,
+    /// The mount that it was made for.
+    pub(crate) mount: Mount,
+}
+
+impl SharedPlace {
+    pub(crate) fn key(&self) -> (&str, usize) {
+        (&self.container, self.number)
+    }
 }
 
 /// A volume of the guest's own among a container's mounts.

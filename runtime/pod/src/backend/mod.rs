@@ -21,7 +21,7 @@ pub(crate) use disks::{HostDisk, KernelDisks};
 pub(crate) use error::{BackendError, BackendErrorKind};
 pub(crate) use images::{FoundImage, ImageLease, OpenedImage, StoredImages};
 pub(crate) use network::CniNetwork;
-pub(crate) use shares::{ContainerDir, HostShares};
+pub(crate) use shares::{ContainerDir, HostShares, SoughtPlace};
 pub(crate) use sockets::{Connector, ConnectorSpec, Looked, NodeSockets, Sockets};
 pub(crate) use vm::{
     BootRequest, RestoreRequest, SpawnRequest, SpawnedVms, TemplateParts, TemplateRequest, Vm,

@@ -1,23 +1,55 @@
 //! Host paths in pods' shared directories.
 
 use std::fmt::Debug;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use runtime_blocking::{Caller, Parts, Pool};
-use runtime_share::{Bind, MountNamespace, ShareError};
+use runtime_share::{Below, Bind, MountNamespace, ShareError};
 
 use super::error::{BackendError, BackendErrorKind};
+use crate::container::mounts::Use;
 use crate::host::vmm_process;
-use crate::record::VmmProcess;
+use crate::record::{JoinedMount, SharedPlace, VmmProcess};
 
 /// Binds of host paths, by containers.
 #[async_trait]
 pub(crate) trait Shares: Debug + Send + Sync {
     /// Binds each path to its number in the container's directory: all or none.
     async fn bind(&self, place: ContainerDir, binds: Vec<(usize, Bind)>) -> Result<(), BackendError>;
+    /// For each mount, the first of its candidates with the same files.
+    async fn find_same(
+        &self,
+        pod: ContainerDir,
+        sought: Vec<SoughtPlace>,
+    ) -> Result<Vec<JoinedMount>, BackendError>;
     /// Removes the binds with these numbers. The call is idempotent.
     async fn unbind(&self, place: ContainerDir, numbers: Vec<usize>) -> Result<(), BackendError>;
+}
+
+/// A mount, and the places that it may use.
+#[derive(Clone, Debug)]
+pub(crate) struct SoughtPlace {
+    pub(crate) number: usize,
+    pub(crate) source: PathBuf,
+    pub(crate) candidates: Vec<(SharedPlace, Use)>,
+}
+
+impl SoughtPlace {
+    fn find(self, viewer: u32, shared: &Path) -> Option<JoinedMount> {
+        let SoughtPlace { number, source, candidates } = self;
+        let is_same = |(place, usable): &(SharedPlace, Use)| {
+            let below = runtime_share::compare(viewer, shared, place.key(), &source);
+            match below.inspect_err(|error| tracing::debug!(?source, %error, "a place is not compared")) {
+                Ok(Some(Below::Nothing)) => true,
+                Ok(Some(Below::Mounts)) => *usable == Use::AsIs,
+                // A missing source is refused, or made, where it is bound.
+                Ok(None) | Err(_) => false,
+            }
+        };
+        let (place, _) = candidates.into_iter().find(is_same)?;
+        Some(JoinedMount { number, place })
+    }
 }
 
 /// A container's directory in its pod's shared directory.
@@ -70,6 +102,22 @@ impl Shares for HostShares {
             Ok(runtime_share::bind_all(&viewer, &place.shared, &place.container, binds, given_up)?)
         };
         part.run_for(work).await?
+    }
+
+    async fn find_same(
+        &self,
+        pod: ContainerDir,
+        sought: Vec<SoughtPlace>,
+    ) -> Result<Vec<JoinedMount>, BackendError> {
+        let part = self.parts.of(&pod.shared.to_string_lossy());
+        let work = move |_: Caller| {
+            let Some(vmm) = pod.vmm else { return Vec::new() };
+            let viewer = runtime_vm::with_volumes(vmm.pid);
+            let found: Vec<_> = sought.into_iter().filter_map(|one| one.find(viewer, &pod.shared)).collect();
+            // Its number may be another process's by now.
+            if vmm_process::alive(vmm) { found } else { Vec::new() }
+        };
+        Ok(part.run_for(work).await?)
     }
 
     async fn unbind(&self, place: ContainerDir, numbers: Vec<usize>) -> Result<(), BackendError> {

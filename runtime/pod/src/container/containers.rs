@@ -11,7 +11,7 @@ use super::Container;
 use super::admission::{self, Known};
 use crate::counters;
 use crate::error::{PodError, PodErrorKind};
-use crate::record::{ContainerStage, ContainerStatus, PodStage};
+use crate::record::{ContainerRecord, ContainerStage, ContainerStatus, PodStage};
 
 /// All containers of one pod, by id.
 #[derive(Debug, Default)]
@@ -105,6 +105,11 @@ impl Containers {
         of_name.map(|container| container.record.created_at_ns).max()
     }
 
+    /// Records of all containers.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &ContainerRecord> {
+        self.0.values().map(|container| &*container.record)
+    }
+
     /// Ids of all containers.
     pub(crate) fn ids(&self) -> Vec<String> {
         self.0.keys().cloned().collect()
@@ -152,7 +157,6 @@ mod tests {
     use crate::container::GUEST_PATHS;
     use crate::io::acks::Acks;
     use crate::io::output::ContainerOutput;
-    use crate::record::ContainerRecord;
 
     fn container(dir: &tempfile::TempDir, id: &str, mib: i64) -> Container {
         let resources = Resources { memory_limit_bytes: mib << 20, ..Resources::default() };
@@ -173,6 +177,7 @@ mod tests {
             disks: Vec::new(),
             guest_volumes: Vec::new(),
             host_sockets: Vec::new(),
+            joined: Vec::new(),
             log_path: None,
             created_at_ns: 1,
         };

@@ -18,7 +18,7 @@ use crate::error::PodError;
 use crate::journal::Journal;
 use crate::live::Live;
 use crate::plugs::ContainerPlugs;
-use crate::record::{ContainerRecord, ContainerStage, ContainerStatus, HostSocket};
+use crate::record::{ContainerRecord, ContainerStage, ContainerStatus, HostSocket, JoinedMount};
 use crate::spans;
 use crate::templates::pages::Until;
 use crate::templates::show;
@@ -33,6 +33,8 @@ struct NewContainer {
     volumes: PlacedVolumes,
     /// Sockets of the node.
     sockets: Vec<HostSocket>,
+    /// Mounts at places of other containers.
+    joined: Vec<JoinedMount>,
     /// The VM's required size, including this container.
     size: VmSize,
 }
@@ -77,8 +79,10 @@ impl Driver {
         let volumes = step(span!("look at the volumes"), placing).await?;
         let finding = self.place_sockets(&spec, &volumes.on_record, &mut plan);
         let sockets = step(span!("look for sockets"), finding).await?;
+        let joining = self.join_places(&spec, &volumes.on_record, &sockets, &mut plan);
+        let joined = step(span!("look for the same mounts"), joining).await?;
         let mut journal = Journal::new();
-        let new = NewContainer { id: id.clone(), spec, image, plan, volumes, sockets, size };
+        let new = NewContainer { id: id.clone(), spec, image, plan, volumes, sockets, joined, size };
         match self.make(&live, new, &mut journal).await {
             Ok(container) => {
                 self.node.roster.publish_container(container.entry());
@@ -99,7 +103,7 @@ impl Driver {
         new: NewContainer,
         journal: &mut Journal<Step>,
     ) -> Result<Container, PodError> {
-        let NewContainer { id, spec, image, plan, volumes, sockets, size } = new;
+        let NewContainer { id, spec, image, plan, volumes, sockets, joined, size } = new;
         journal.note(Step::Pin);
         step(span!("pin"), self.pin_with(live, Some((&id, &spec.resources)))).await?;
         journal.note(Step::Grow(self.capacity.size()));
@@ -130,6 +134,7 @@ impl Driver {
             disks,
             guest_volumes: volumes.on_record.clone(),
             host_sockets: sockets,
+            joined,
         });
         journal.note(Step::Acks(id.clone()));
         journal.note(Step::Record(id.clone()));

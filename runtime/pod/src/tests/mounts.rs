@@ -1,14 +1,17 @@
 //! Mounts of containers: made before the guest needs them, and undone with their containers.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use runtime_share::{Access, Bind, Propagation, ShareError};
 use runtime_spec::{ContainerSpec, Mount, MountPropagation, share_name};
 
-use super::{Script, World, container, pod};
+use super::{Script, World, container, life, pod};
 use crate::PodErrorKind;
-use crate::backend::{BackendError, ContainerDir, Shares};
+use crate::backend::{BackendError, ContainerDir, Shares, SoughtPlace};
+use crate::container::mounts::Use;
+use crate::record::{JoinedMount, SharedPlace};
 
 #[derive(Debug)]
 pub(crate) struct FakeShares(pub(crate) Arc<Script>);
@@ -20,15 +23,45 @@ impl Shares for FakeShares {
         if let Some((_, bind)) = binds.iter().find(|(_, bind)| bind.source.starts_with("/missing")) {
             return Err(ShareError::Missing { path: bind.source.clone() }.into());
         }
-        let before = self.0.state().binds.insert(place.container, binds);
-        assert_eq!(before, None);
+        {
+            let mut state = self.0.state();
+            let known = state.binds.entry(place.container).or_default();
+            assert!(known.is_empty());
+            *known = binds;
+        }
         self.0.done("shares.bind").await
+    }
+
+    async fn find_same(
+        &self,
+        _pod: ContainerDir,
+        sought: Vec<SoughtPlace>,
+    ) -> Result<Vec<JoinedMount>, BackendError> {
+        self.0.step("shares.find_same").await?;
+        let state = self.0.state();
+        let is_same = |place: &SharedPlace, source: &Path| {
+            let bound = state.binds.get(&place.container).into_iter().flatten();
+            bound.into_iter().any(|(number, bind)| *number == place.number && bind.source == source)
+        };
+        let joined = sought.into_iter().filter_map(|one| {
+            let mut found = one
+                .candidates
+                .into_iter()
+                .filter(|(_, usable)| *usable == Use::AsIs || !state.mounted_below.contains(&one.source));
+            let (place, _) = found.find(|(place, _)| is_same(place, &one.source))?;
+            Some(JoinedMount { number: one.number, place })
+        });
+        Ok(joined.collect())
     }
 
     async fn unbind(&self, place: ContainerDir, numbers: Vec<usize>) -> Result<(), BackendError> {
         self.0.step("shares.unbind").await?;
-        if let Some(bound) = self.0.state().binds.remove(&place.container) {
-            assert_eq!(bound.iter().map(|(number, _)| *number).collect::<Vec<_>>(), numbers);
+        {
+            let mut state = self.0.state();
+            if let Some(bound) = state.binds.get_mut(&place.container) {
+                bound.retain(|(number, _)| !numbers.contains(number));
+            }
+            state.binds.retain(|_, bound| !bound.is_empty());
         }
         self.0.done("shares.unbind").await
     }
@@ -83,6 +116,109 @@ async fn host_paths_are_bound_as_asked_before_the_guest_mounts_them_and_go_with_
     assert!(!world.script.state().created.clone().unwrap().0.shared_mounts);
     world.pods.remove_container(&id).await.unwrap();
     assert_eq!(world.script.count("shares.bind"), 1);
+}
+
+/// Sources and options of the mounts at `/data` in the last plan.
+fn planned(world: &World) -> (String, bool) {
+    let plan = world.script.state().created.clone().unwrap().0;
+    let mounts = plan.oci.mounts().clone().unwrap();
+    let mount = mounts.into_iter().find(|mount| mount.destination() == Path::new("/data")).unwrap();
+    let is_read_only = mount.options().clone().unwrap().iter().any(|option| option == "ro");
+    (mount.source().clone().unwrap().display().to_string(), is_read_only)
+}
+
+#[tokio::test]
+async fn containers_of_a_pod_have_one_place_for_a_volume() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let create = async |name: &str, mount| {
+        let spec = ContainerSpec { mounts: vec![mount], ..container(name) };
+        world.pods.create_container(&pod_id, spec).await.unwrap()
+    };
+    let directories = || world.script.state().binds.keys().cloned().collect::<Vec<_>>();
+    let first = create("app", host("/a")).await;
+    let place = planned(&world);
+    assert!(place.0.ends_with(&format!("{}/0", share_name(&first))) && !place.1, "{place:?}");
+    let second = create("sidecar", host("/a")).await;
+    assert_eq!(planned(&world), place);
+    let reader = create("reader", Mount { readonly: true, ..host("/a") }).await;
+    assert_eq!(planned(&world), (place.0.clone(), true), "the guest keeps it from writing");
+    assert_eq!(directories(), [share_name(&first)]);
+    // Another pod's guest has files of its own.
+    let other = world.pods.run(pod("other")).await.unwrap();
+    let spec = ContainerSpec { mounts: vec![host("/a")], ..container("app") };
+    let apart = world.pods.create_container(&other, spec).await.unwrap();
+    assert!(planned(&world).0.contains(share_name(&apart)));
+    world.pods.remove_container(&apart).await.unwrap();
+    // The place outlives the container that it was made for, and goes with its last user.
+    world.pods.remove_container(&first).await.unwrap();
+    let again = create("again", host("/a")).await;
+    assert_eq!(planned(&world), place);
+    for id in [&second, &again] {
+        world.pods.remove_container(id).await.unwrap();
+        assert_eq!(directories(), [share_name(&first)]);
+    }
+    world.pods.remove_container(&reader).await.unwrap();
+    assert_eq!(directories(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_place_is_not_shared_by_mounts_that_differ() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    world.script.state().mounted_below.insert("/tree".into());
+    let create = async |name: &str, mount| {
+        let spec = ContainerSpec { mounts: vec![mount], ..container(name) };
+        world.pods.create_container(&pod_id, spec).await.unwrap();
+        planned(&world).0
+    };
+    let read_only = |path| Mount { readonly: true, ..host(path) };
+    let writer = create("tree", host("/tree")).await;
+    // The guest would keep it from writing to the mounts below as well.
+    assert_ne!(create("tree-reader", read_only("/tree")).await, writer);
+    assert_eq!(create("tree-writer", host("/tree")).await, writer);
+    // The host keeps a pod of readers from writing.
+    let reader = create("reader", read_only("/a")).await;
+    let writer = create("writer", host("/a")).await;
+    assert_ne!(writer, reader);
+    // Readers see what writers map.
+    assert_eq!(create("second-reader", read_only("/a")).await, writer);
+}
+
+#[tokio::test]
+async fn a_container_that_fails_leaves_the_places_of_others() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let spec = |name: &str, mounts| ContainerSpec { mounts, ..container(name) };
+    let first = world.pods.create_container(&pod_id, spec("app", vec![host("/a")])).await.unwrap();
+    world.script.fail("agent.create");
+    let own = Mount { container_path: "/own".into(), ..host("/own") };
+    let failing = spec("sidecar", vec![host("/a"), own]);
+    world.pods.create_container(&pod_id, failing).await.unwrap_err();
+    let directories: Vec<_> = world.script.state().binds.keys().cloned().collect();
+    assert_eq!(directories, [share_name(&first)]);
+}
+
+#[test]
+fn a_place_in_use_is_known_to_the_next_daemon() {
+    let (left, (pod_id, second, directory)) = life(None, async |world: &World| {
+        let pod_id = world.pods.run(pod("web")).await.unwrap();
+        let spec = |name: &str| ContainerSpec { mounts: vec![host("/a")], ..container(name) };
+        let first = world.pods.create_container(&pod_id, spec("app")).await.unwrap();
+        let second = world.pods.create_container(&pod_id, spec("sidecar")).await.unwrap();
+        world.pods.remove_container(&first).await.unwrap();
+        (pod_id, second, share_name(&first).to_owned())
+    });
+    life(Some(left), async |world: &World| {
+        let directories = || world.script.state().binds.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(directories(), [directory.as_str()]);
+        let spec = ContainerSpec { mounts: vec![host("/a")], ..container("third") };
+        let third = world.pods.create_container(&pod_id, spec).await.unwrap();
+        world.pods.remove_container(&second).await.unwrap();
+        assert_eq!(directories(), [directory.as_str()]);
+        world.pods.remove_container(&third).await.unwrap();
+        assert_eq!(directories(), Vec::<String>::new());
+    });
 }
 
 #[tokio::test]

@@ -116,6 +116,8 @@ pub(crate) struct State {
     pub(crate) groups: Vec<u32>,
     /// Binds, by container.
     pub(crate) binds: BTreeMap<String, Vec<(usize, Bind)>>,
+    /// Host paths with mounts below.
+    pub(crate) mounted_below: BTreeSet<PathBuf>,
     /// Containers with a damaged record: their resources are unknown.
     pub(crate) lost: BTreeSet<String>,
     /// The protocol of guests' agents; the newest if unset.

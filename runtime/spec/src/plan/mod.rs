@@ -214,6 +214,25 @@ impl ContainerPlan {
         self.shared_mounts = container.host_mounts().any(|(number, _)| !self.is_kept(number));
     }
 
+    /// Takes the files of a mount from another container's place in the pod's shared directory: its directory,
+    /// and the number there. `writable_there` says whether that place may be written to; the guest itself then
+    /// enforces a read-only mount.
+    pub fn take_from(
+        &mut self,
+        container: &ContainerSpec,
+        number: usize,
+        (directory, other): (&str, usize),
+        writable_there: bool,
+        paths: &GuestPaths,
+    ) {
+        let Some(asked) = container.mounts.get(number) else { return };
+        let own = format!("{}/{}/{number}", paths.shared, share_name(&self.container_id));
+        let place = format!("{}/{directory}/{other}", paths.shared);
+        if let Some(mounts) = self.oci.mounts_mut() {
+            guest_volumes::redirect(mounts, &own, &place, asked.readonly && writable_there);
+        }
+    }
+
     /// Returns true if the mount's files are the guest's, so that the host does not share them.
     fn is_kept(&self, number: usize) -> bool {
         let is_socket =

@@ -1,6 +1,7 @@
 //! The node's current state: the daemon's lists, and whether the fakes agree with them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use runtime_spec::share_name;
@@ -143,9 +144,14 @@ fn of_guest(world: &World, vm: &FakeVm, number: usize, pod: &PodModel) -> Result
         if let Some((slot, device)) = wanted.iter().find(|(slot, device)| filled.get(slot) != Some(device)) {
             return Err(format!("slot {slot} of container {id} has {:?}, not {device}", filled.get(slot)));
         }
-        let binds = world.script.state().binds.get(share_name(id)).map_or(0, Vec::len);
-        if binds != view.spec.host_mounts().count() && !removed(id) {
-            return Err(format!("container {id} has {binds} binds"));
+        let state = world.script.state();
+        let own = state.binds.get(share_name(id)).map_or(0, Vec::len);
+        let is_bound = |mount: &runtime_spec::Mount| {
+            state.binds.values().flatten().any(|(_, bind)| bind.source == Path::new(&mount.host_path))
+        };
+        let mounts: Vec<_> = view.spec.host_mounts().collect();
+        if (own > mounts.len() || mounts.iter().any(|(_, mount)| !is_bound(mount))) && !removed(id) {
+            return Err(format!("container {id} has {own} binds of its own, and not all that it needs"));
         }
     }
     Ok(())
