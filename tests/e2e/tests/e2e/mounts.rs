@@ -259,6 +259,88 @@ async fn a_file_that_is_mapped_shared_is_the_one_that_others_read_and_write() {
 }
 
 #[tokio::test]
+async fn containers_with_one_volume_have_the_same_sockets_pipes_and_maps() {
+    let Some(host) = Host::start().await else { return };
+    let before = Traces::take(host.dir()).unwrap();
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let volumes = Volumes::new();
+    let data = volumes.dir("data");
+    let serving = "import mmap, os, socket\n\
+                   listener = socket.socket(socket.AF_UNIX)\n\
+                   listener.bind('/data/socket')\n\
+                   listener.listen()\n\
+                   file = os.open('/data/map', os.O_RDWR | os.O_CREAT)\n\
+                   os.truncate(file, 4096)\n\
+                   map = mmap.mmap(file, 4096)\n\
+                   os.mkfifo('/data/pipe')\n\
+                   stream, _ = listener.accept()\n\
+                   map[:3] = b'one'\n\
+                   stream.send(b'x')\n\
+                   piped = open('/data/pipe').read()\n\
+                   print(piped, stream.recv(3), map[3:6], flush=True)";
+    let using = "import mmap, os, socket, time\n\
+                 while not os.path.exists('/data/pipe'): time.sleep(0.1)\n\
+                 stream = socket.socket(socket.AF_UNIX)\n\
+                 stream.connect('/data/socket')\n\
+                 stream.recv(1)\n\
+                 map = mmap.mmap(os.open('/data/map', os.O_RDWR), 4096)\n\
+                 seen = map[:3]\n\
+                 map[3:6] = b'two'\n\
+                 with open('/data/pipe', 'w') as pipe: pipe.write('piped')\n\
+                 stream.send(b'end')\n\
+                 print(seen, flush=True)";
+    let sandbox = spec::pod("pair", host.dir());
+    let pod = client.run_pod(&sandbox).await.unwrap();
+    let server = client.run(&pod, python("server", &image, serving, &data)).await.unwrap();
+    let user = client.run(&pod, python("user", &image, using, &data)).await.unwrap();
+    let read_only = v1::Mount { readonly: true, ..mount(&data, "/data") };
+    let reader = client.run(&pod, sleeper("reader", &image, vec![read_only])).await.unwrap();
+    for container in [&server, &user] {
+        client.wait(container).await.unwrap();
+    }
+    let log = |name: &str| {
+        fs::read_to_string(Path::new(&sandbox.log_directory).join(format!("{name}.log"))).unwrap()
+    };
+    assert!(log("server").contains("piped b'end' b'two'"), "{}", log("server"));
+    assert!(log("user").contains("b'one'"), "{}", log("user"));
+    // The volume outlives the container that had it first, and nobody gets more rights by it.
+    client.remove(&server).await.unwrap();
+    let line = "head -c 6 /data/map; echo; touch /data/new 2>&1; [ -w /data ] || echo for reading";
+    let seen = client.sh(&reader, line).await.unwrap();
+    assert!(seen.starts_with("onetwo\n") && seen.contains("Read-only file system"), "{seen}");
+    assert!(seen.ends_with("for reading\n") && !data.join("new").exists(), "{seen}");
+    let again = client.run(&pod, sleeper("again", &image, vec![mount(&data, "/data")])).await.unwrap();
+    client.sh(&again, "echo here >/data/again").await.unwrap();
+    assert_eq!(client.sh(&reader, "cat /data/again").await.unwrap(), "here\n");
+    client.remove_pod(&pod).await.unwrap();
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_container_started_again_has_the_volume_as_it_is_on_the_node_by_then() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let mut volumes = Volumes::new();
+    let data = volumes.tmpfs("data");
+    fs::write(data.join("file"), "first").unwrap();
+    let pod = client.run_pod(&spec::pod("again", host.dir())).await.unwrap();
+    let with_data = |name: &str| sleeper(name, &image, vec![mount(&data, "/data")]);
+    let first = client.run(&pod, with_data("first")).await.unwrap();
+    // As a driver that starts again does.
+    umount2(&data, MntFlags::MNT_DETACH).unwrap();
+    volumes.tmpfs("data");
+    fs::write(data.join("file"), "second").unwrap();
+    let second = client.run(&pod, with_data("second")).await.unwrap();
+    assert_eq!(client.sh(&first, "cat /data/file").await.unwrap(), "first");
+    assert_eq!(client.sh(&second, "cat /data/file").await.unwrap(), "second");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
 async fn images_are_mounted_as_volumes_and_impossible_mounts_are_refused_by_name() {
     let Some(host) = Host::start().await else { return };
     let before = Traces::take(host.dir()).unwrap();

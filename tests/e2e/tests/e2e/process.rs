@@ -9,6 +9,40 @@ use tests_e2e::{Host, spec};
 const LOOK: &str = "pwd; echo $GREETING; cat /proc/self/oom_score_adj; ulimit -n; ulimit -Hn; umask; \
                     df -k /dev/shm | tail -n 1 | tr -s ' ' | cut -d ' ' -f 2";
 
+/// Address and size of the program's variables in its table of mappings.
+fn variables(maps: &str) -> (u64, u64) {
+    let line = maps.lines().find(|line| line.contains(" rw-p ") && line.contains("busybox")).unwrap();
+    let (from, rest) = line.split_once('-').unwrap();
+    let number = |hex: &str| u64::from_str_radix(hex, 16).unwrap();
+    let (from, to) = (number(from), number(rest.split(' ').next().unwrap()));
+    (from, to - from)
+}
+
+/// Segments of a core dump: their addresses, and their bytes in the file (ELF64, `Elf64_Phdr`).
+fn segments(core: &[u8]) -> Vec<(u64, u64)> {
+    let word = |at: usize| u64::from_le_bytes(core[at..at + 8].try_into().unwrap());
+    let (first, count) = (word(32) as usize, usize::from(core[56]) | usize::from(core[57]) << 8);
+    (0..count).map(|number| first + 56 * number).map(|at| (word(at + 16), word(at + 32))).collect()
+}
+
+#[tokio::test]
+async fn a_core_dump_has_the_programs_variables() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let image = client.pull(&host.busybox()).await.unwrap();
+    let pod = client.run_pod(&spec::pod("core", host.dir())).await.unwrap();
+    let container = client.run(&pod, spec::shell("main", &image, "exec sleep 100000")).await.unwrap();
+    let line = "cd /tmp; sh -c 'ulimit -c unlimited; cat /proc/$$/maps; kill -ABRT $$'; true";
+    let maps = client.sh(&container, line).await.unwrap();
+    let dump = client.sh(&container, "head -c 4096 /tmp/core | od -An -v -tx1 | tr -d ' \\n'").await.unwrap();
+    let core = hex::decode(dump.trim()).unwrap();
+    assert_eq!(&core[..4], b"\x7fELF");
+    let segments = segments(&core);
+    assert!(segments.contains(&variables(&maps)), "{maps}\n{segments:x?}");
+    client.remove_pod(&pod).await.unwrap();
+    host.stop().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_process_and_its_commands_have_the_details_asked_for() {
     let Some(host) = Host::start().await else { return };
