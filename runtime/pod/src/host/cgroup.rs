@@ -7,11 +7,17 @@
 //! | none | `podvisor/podvisor-<id>` |
 //! | a VM without a pod | `podvisor-unclaimed`, one for all |
 //!
+//! VMM and share are in a child of this cgroup, `vm`, and it passes its controllers on to the child. Limits and
+//! figures are its own. Pods of earlier versions have no child, and go on as they are.
+//!
 //! Plain writes to the file system, also below a slice: systemd keeps cgroups it does not know, and a VMM
-//! outlives the daemon without its help. The design is for cgroup v2. With v1 the VMM enters the hierarchies
-//! for CPU time and memory. Best effort: without permission, a VMM stays in the daemon's cgroup. The only
-//! limit set here is the number of threads. The limits of the pod's own cgroup above count, and the VM is
-//! sized to fit into them.
+//! outlives the daemon without its help. But systemd takes a slice's controllers away if no unit in the slice
+//! needs them, for example at `systemctl daemon-reload`, and our cgroups are no units. The kernel refuses this
+//! if a child of the slice passes them on itself (EBUSY). So it is refused for as long as the pod has a VM.
+//!
+//! The design is for cgroup v2. With v1 the VMM enters the hierarchies for CPU time and memory, without a
+//! child. Best effort: without permission, a VMM stays in the daemon's cgroup. The only limit set here is the
+//! number of threads. The limits of the pod's own cgroup above count, and the VM is sized to fit into them.
 
 use std::fs;
 use std::io::{self, Write};
@@ -27,6 +33,9 @@ pub(crate) const ROOT: &str = "/sys/fs/cgroup";
 
 /// Levels of cgroups searched for pods': the kubelet's slices, and as many again.
 const DEPTH_MAX: usize = 10;
+
+/// The child with the pod's processes: in v2 a cgroup that passes controllers on has none itself.
+const PROCESSES: &str = "vm";
 
 /// Parent of pods without a specified one.
 const DEFAULT_PARENT: &str = "podvisor";
@@ -46,14 +55,14 @@ const TASKS_MAX: &[u8] = b"4096";
 /// Hierarchies of v1 that account for a pod. Two may be one, under a link.
 const V1_HIERARCHIES: [&str; 3] = ["cpu", "cpuacct", "memory"];
 
-/// The pod's cgroups below the mount point: one in v2, one for each hierarchy in v1, none if the node has no
+/// The pod's cgroups with its limits and figures, below the mount point: one in v2, one for each hierarchy in v1, none if the node has no
 /// cgroups.
 pub(crate) fn paths(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     let place = place(parent, pod_id);
     mounts(root).into_iter().map(|mount| mount.join(&place)).collect()
 }
 
-/// The VMM's cgroup and those above it, up to the mount point and without it. None if the node does not have
+/// The pod's cgroup with its limits and figures, and those above it, up to the mount point and without it. None if the node does not have
 /// v2.
 pub(crate) fn levels(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     if !unified(root) {
@@ -104,9 +113,10 @@ pub(crate) fn flat_keyed(text: &str, name: &str) -> u64 {
     found.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
 }
 
-/// The cgroups made for a pod.
+/// The cgroups made.
 #[derive(Debug, Default)]
 pub(crate) struct Made {
+    /// Those for processes to enter.
     pub(crate) paths: Vec<PathBuf>,
     /// Why there is none, or not one in each hierarchy.
     pub(crate) missing: Option<String>,
@@ -114,19 +124,31 @@ pub(crate) struct Made {
 
 /// Makes the pod's cgroups. A failure is logged, and the cgroup left out.
 pub(crate) fn make(root: &Path, parent: &str, pod_id: &str) -> Made {
+    let child = if unified(root) { PROCESSES } else { "" };
+    make_with(root, &place(parent, pod_id), child)
+}
+
+/// Makes cgroups of this name beside the pod's, without a child: agents of the node read the end of a
+/// process's path. The pod's own keeps the controllers for them.
+pub(crate) fn make_beside(root: &Path, parent: &str, name: &str) -> Made {
+    make_with(root, &place(parent, name), "")
+}
+
+/// Makes the cgroup at `place` in each mount, with a child for its processes if `child` is not empty.
+fn make_with(root: &Path, place: &Path, child: &str) -> Made {
     let mounts = mounts(root);
     let mut made = Made::default();
     if mounts.is_empty() {
         tracing::warn!(root = %root.display(), "no cgroups here; the pod's VMM is not accounted");
         made.missing = Some(format!("no cgroups are mounted at {}", root.display()));
     }
-    let place = place(parent, pod_id);
+    let processes = if child.is_empty() { place.to_owned() } else { place.join(child) };
     for mount in mounts {
-        let path = mount.join(&place);
+        let path = mount.join(&processes);
         match pass(Point::CgroupMake).and_then(|()| fs::create_dir_all(&path)) {
             Ok(()) => {
-                pass_controllers_down(&mount, &place);
-                limit_tasks(&path);
+                pass_controllers_down(&mount, &processes);
+                limit_tasks(&mount.join(place));
                 made.paths.push(path);
             }
             Err(error) => {
@@ -238,7 +260,7 @@ fn slice(name: &str) -> PathBuf {
     dashes.map(|end| format!("{}.slice", &name[..end])).collect()
 }
 
-/// Gives each level above the pod's cgroup the controllers to pass on. Some it may not have, and one with
+/// Gives each level above a cgroup with processes the controllers to pass on. Some it may not have, and one with
 /// processes of its own may not pass on any; then the level above accounts for the pod.
 fn pass_controllers_down(mount: &Path, place: &Path) {
     let above = place.ancestors().skip(1).map(|level| mount.join(level));

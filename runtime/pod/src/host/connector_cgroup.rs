@@ -23,7 +23,7 @@ use crate::dirs::run_name;
 /// A cgroup cannot be made. Unlike a VMM, a connector must not stay in the daemon's cgroup: agents of the
 /// node would take it for a part of the daemon.
 pub(crate) fn make(root: &Path, parent: &str, pod_id: &str, container_id: &str) -> io::Result<Vec<PathBuf>> {
-    let made = cgroup::make(root, parent, &name(pod_id, container_id));
+    let made = cgroup::make_beside(root, parent, &name(pod_id, container_id));
     match made.missing {
         Some(why) => Err(io::Error::other(format!("it has no cgroup: {why}"))),
         None => Ok(made.paths),

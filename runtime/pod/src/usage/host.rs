@@ -1,5 +1,5 @@
-//! Usage of the host by a pod's VMM: from its cgroup, or from `/proc` if it has no cgroup of its own, or one
-//! without accounting.
+//! Usage of the host by a pod's VMM: from its cgroup, or from `/proc` if it has no cgroup of its own. In v2 a
+//! cgroup without controllers still has its CPU time and pressure, and only memory comes from `/proc`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,21 +18,26 @@ const PAGE_BYTES: u64 = 4096;
 pub(super) fn read(root: &Path, cgroups: &[PathBuf], pid: u32) -> HostUsage {
     let mut usage = HostUsage { at_ns: clock::now_ns(), ..HostUsage::default() };
     let file = |name: &str| cgroups.iter().find_map(|path| fs::read_to_string(path.join(name)).ok());
-    let found = if cgroup::unified(root) { unified(&file, &mut usage) } else { v1(&file, &mut usage) };
-    if found.is_none() {
-        process(Path::new("/proc"), pid, &mut usage);
+    let process = || process(Path::new("/proc"), pid);
+    if cgroup::unified(root) {
+        usage.cpu = unified_cpu(&file).unwrap_or_else(|| process().0);
+        usage.memory = unified_memory(&file).unwrap_or_else(|| process().1);
+        usage.memory.pressure = file("memory.pressure").map(|text| pressure(&text));
+        usage.io_pressure = file("io.pressure").map(|text| pressure(&text));
+    } else if v1(&file, &mut usage).is_none() {
+        (usage.cpu, usage.memory) = process();
     }
     usage
 }
 
 type Files<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Documentation/admin-guide/cgroup-v2.rst of the kernel.
-fn unified(file: Files<'_>, usage: &mut HostUsage) -> Option<()> {
-    let memory_bytes = number(&file("memory.current")?)?;
-    let (cpu, memory) = (file("cpu.stat")?, file("memory.stat")?);
+/// CPU time and pressure, which every cgroup of v2 has (Documentation/admin-guide/cgroup-v2.rst of the kernel:
+/// "This file exists whether the controller is enabled or not").
+fn unified_cpu(file: Files<'_>) -> Option<CpuUsage> {
+    let cpu = file("cpu.stat")?;
     let ns = |name| value(&cpu, name).saturating_mul(1000);
-    usage.cpu = CpuUsage {
+    Some(CpuUsage {
         usage_ns: ns("usage_usec"),
         user_ns: ns("user_usec"),
         system_ns: ns("system_usec"),
@@ -41,8 +46,14 @@ fn unified(file: Files<'_>, usage: &mut HostUsage) -> Option<()> {
         throttled_ns: ns("throttled_usec"),
         pressure: file("cpu.pressure").map(|text| pressure(&text)),
         nano_cores: None,
-    };
-    usage.memory = MemoryUsage {
+    })
+}
+
+/// Memory without its pressure; `None` for a cgroup without the controller.
+fn unified_memory(file: Files<'_>) -> Option<MemoryUsage> {
+    let memory_bytes = number(&file("memory.current")?)?;
+    let memory = file("memory.stat")?;
+    Some(MemoryUsage {
         usage: memory_bytes,
         usage_max: file("memory.peak").and_then(|text| number(&text)).unwrap_or(memory_bytes),
         anon: value(&memory, "anon"),
@@ -53,11 +64,8 @@ fn unified(file: Files<'_>, usage: &mut HostUsage) -> Option<()> {
         swap: file("memory.swap.current").and_then(|text| number(&text)).unwrap_or(0),
         page_faults: value(&memory, "pgfault"),
         major_page_faults: value(&memory, "pgmajfault"),
-        pressure: file("memory.pressure").map(|text| pressure(&text)),
         ..MemoryUsage::default()
-    };
-    usage.io_pressure = file("io.pressure").map(|text| pressure(&text));
-    Some(())
+    })
 }
 
 /// Documentation/admin-guide/cgroup-v1/{cpuacct,memory}.rst of the kernel.
@@ -86,7 +94,7 @@ fn v1(file: Files<'_>, usage: &mut HostUsage) -> Option<()> {
 }
 
 /// proc_pid_stat(5) and proc_pid_statm(5). A missing process has used nothing.
-fn process(proc: &Path, pid: u32, usage: &mut HostUsage) {
+fn process(proc: &Path, pid: u32) -> (CpuUsage, MemoryUsage) {
     let dir = proc.join(pid.to_string());
     let stat = fs::read_to_string(dir.join("stat")).unwrap_or_default();
     // The name may hold spaces and brackets. The text after it begins with field 3.
@@ -95,7 +103,7 @@ fn process(proc: &Path, pid: u32, usage: &mut HostUsage) {
     let field = |number: usize| fields.get(number - 3).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
     let ns = |ticks: u64| ticks.saturating_mul(1_000_000_000 / TICKS_PER_SECOND);
     let (user, system) = (ns(field(14)), ns(field(15)));
-    usage.cpu = CpuUsage {
+    let cpu = CpuUsage {
         usage_ns: user.saturating_add(system),
         user_ns: user,
         system_ns: system,
@@ -105,7 +113,7 @@ fn process(proc: &Path, pid: u32, usage: &mut HostUsage) {
     let pages = |at: usize| statm.split_whitespace().nth(at).and_then(|text| text.parse::<u64>().ok());
     let bytes = |at| pages(at).unwrap_or(0).saturating_mul(PAGE_BYTES);
     let (resident, shared) = (bytes(1), bytes(2));
-    usage.memory = MemoryUsage {
+    let memory = MemoryUsage {
         usage: resident,
         usage_max: resident,
         anon: resident.saturating_sub(shared),
@@ -113,6 +121,7 @@ fn process(proc: &Path, pid: u32, usage: &mut HostUsage) {
         major_page_faults: field(12),
         ..MemoryUsage::default()
     };
+    (cpu, memory)
 }
 
 fn number(text: &str) -> Option<u64> {
@@ -185,13 +194,33 @@ mod tests {
     }
 
     #[test]
-    fn without_a_cgroup_that_accounts_the_process_itself_is_looked_at() {
+    fn a_cgroup_without_controllers_has_its_time_and_pressure_and_only_memory_is_the_processs() {
         let root = tempfile::tempdir().unwrap();
         write(root.path(), &[("cgroup.controllers", "cpu")]);
-        write(&root.path().join("pod"), &[("cpu.stat", "usage_usec 1\n")]);
+        let stalled = "some avg10=0.00 avg60=0.00 avg300=0.00 total=8\n";
+        let pressure = ["cpu.pressure", "memory.pressure", "io.pressure"].map(|file| (file, stalled));
+        write(&root.path().join("pod"), &pressure);
+        write(&root.path().join("pod"), &[("cpu.stat", "usage_usec 30\nuser_usec 20\nsystem_usec 10\n")]);
         let usage = read(root.path(), &[root.path().join("pod")], std::process::id());
         assert!(usage.memory.usage > 0 && usage.memory.page_faults > 0, "{usage:?}");
-        assert_eq!(usage.cpu.usage_ns, usage.cpu.user_ns + usage.cpu.system_ns);
+        assert_eq!((usage.cpu.usage_ns, usage.cpu.user_ns), (30_000, 20_000));
+        for pressure in [usage.cpu.pressure, usage.memory.pressure, usage.io_pressure] {
+            assert_eq!(pressure.unwrap().some.total_ns, 8000);
+        }
+    }
+
+    #[test]
+    fn without_a_cgroup_the_process_itself_is_looked_at() {
+        let root = tempfile::tempdir().unwrap();
+        for controllers in [false, true] {
+            if controllers {
+                write(root.path(), &[("cgroup.controllers", "cpu")]);
+            }
+            let usage = read(root.path(), &[root.path().join("pod")], std::process::id());
+            assert!(usage.memory.usage > 0 && usage.memory.page_faults > 0, "{usage:?}");
+            assert_eq!(usage.cpu.usage_ns, usage.cpu.user_ns + usage.cpu.system_ns);
+            assert_eq!((usage.cpu.pressure, usage.io_pressure), (None, None));
+        }
     }
 
     #[test]
@@ -200,11 +229,10 @@ mod tests {
         let fields: Vec<String> = (4..=30).map(|field| field.to_string()).collect();
         let stat = format!("7 (a) b (c) S {}\n", fields.join(" "));
         write(&proc.path().join("7"), &[("stat", &stat), ("statm", "90 10 4 0 0 0 0\n")]);
-        let mut usage = HostUsage::default();
-        process(proc.path(), 7, &mut usage);
-        assert_eq!((usage.cpu.user_ns, usage.cpu.system_ns), (140_000_000, 150_000_000));
-        assert_eq!((usage.memory.page_faults, usage.memory.major_page_faults), (10, 12));
-        assert_eq!((usage.memory.usage, usage.memory.anon), (40_960, 24_576));
+        let (cpu, memory) = process(proc.path(), 7);
+        assert_eq!((cpu.user_ns, cpu.system_ns), (140_000_000, 150_000_000));
+        assert_eq!((memory.page_faults, memory.major_page_faults), (10, 12));
+        assert_eq!((memory.usage, memory.anon), (40_960, 24_576));
     }
 
     #[test]

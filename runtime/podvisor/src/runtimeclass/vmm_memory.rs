@@ -93,9 +93,11 @@ impl Mapping {
     }
 }
 
-/// The cgroup of the VMM below the mount, if only the VMM is in it: it has the pod's id in its name.
+/// The pod's cgroup below the mount, if only the VMM is in it: it has the pod's id in its name. The process is
+/// in its child `vm`, or in itself for a pod of an earlier version.
 fn own_cgroup(cgroups: &str, pod_id: &str) -> Option<PathBuf> {
     let path = cgroups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let path = path.strip_suffix("/vm").unwrap_or(path);
     let is_own = !pod_id.is_empty() && path.rsplit('/').next()?.contains(pod_id);
     is_own.then(|| PathBuf::from(path))
 }
@@ -151,6 +153,8 @@ VmFlags: rd wr mr mw me gd ac
     fn a_cgroup_that_is_not_the_pods_is_not_counted() {
         let id = "ab12";
         assert_eq!(own_cgroup("0::/podvisor/podvisor-ab12\n", id), Some("podvisor/podvisor-ab12".into()));
+        assert_eq!(own_cgroup("0::/podvisor/podvisor-ab12/vm\n", id), Some("podvisor/podvisor-ab12".into()));
+        assert_eq!(own_cgroup("0::/system.slice/podvisor.service/vm\n", id), None);
         assert_eq!(own_cgroup("0::/system.slice/podvisor.service\n", id), None);
         assert_eq!(own_cgroup("4:memory:/podvisor/podvisor-ab12\n", id), None);
         assert_eq!(own_cgroup("0::/podvisor/podvisor-ab12\n", ""), None);

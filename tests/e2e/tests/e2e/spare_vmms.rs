@@ -52,7 +52,7 @@ async fn a_pod_gets_a_vmm_that_waits_and_a_killed_daemon_leaves_none() {
     assert!(pod.starts_with(&first), "{pod} {first}: {}", host.daemon.log());
     assert_eq!(client.vmm(&pod).await.unwrap().as_raw(), i32::try_from(process).unwrap());
     let cgroups = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap();
-    assert!(cgroups.trim().ends_with(&format!("/podvisor-{pod}")), "{cgroups}");
+    assert!(cgroups.trim().ends_with(&format!("/podvisor-{pod}/vm")), "{cgroups}");
     let log = fs::read_to_string(host.dir().join("state/pods").join(&pod).join("vmm.log")).unwrap();
     assert!(log.lines().next().unwrap().contains("\"name\":\"web\""), "{log}");
     let line = "mkdir /www; echo served >/www/page; exec httpd -f -p 80 -h /www";

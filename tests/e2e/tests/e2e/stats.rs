@@ -207,11 +207,12 @@ async fn a_hung_vm_is_reported_with_its_last_figures(client: &mut Client, pod: &
     );
 }
 
-/// The cgroup of a pod's VMM.
+/// The pod's cgroup, with its VMM in a child.
 async fn cgroup_of(client: &mut Client, pod: &str) -> PathBuf {
     let table = std::fs::read_to_string(format!("/proc/{}/cgroup", client.vmm(pod).await.unwrap())).unwrap();
     // cgroups(7): "0::" is version 2's.
     let path = table.lines().find_map(|line| line.strip_prefix("0::")).unwrap();
+    let path = path.strip_suffix("/vm").unwrap();
     Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'))
 }
 
@@ -249,5 +250,27 @@ async fn a_pods_vm_is_accounted_below_its_cgroup_parent() {
             std::fs::remove_dir(level).unwrap();
         }
     }
+    host.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_pod_keeps_its_controllers_when_systemd_takes_those_of_its_slice() {
+    let Some(host) = Host::start().await else { return };
+    let mut client = host.client();
+    let mut config = spec::pod("kept", host.dir());
+    config.linux.get_or_insert_default().cgroup_parent = "e2ekept.slice".into();
+    let pod = client.run_pod(&config).await.unwrap();
+    let cgroup = cgroup_of(&mut client, &pod).await;
+    let slice = cgroup.parent().unwrap();
+    // As systemd does it at each reload: one write for each controller that no unit in the slice needs.
+    for controller in ["-cpu", "-io", "-memory", "-pids"] {
+        let taken = std::fs::write(slice.join("cgroup.subtree_control"), controller);
+        assert_eq!(taken.unwrap_err().kind(), std::io::ErrorKind::ResourceBusy, "{controller}");
+    }
+    assert_eq!(std::fs::read_to_string(cgroup.join("pids.max")).unwrap(), "4096\n");
+    assert!(cgroup.join("memory.current").exists());
+    client.remove_pod(&pod).await.unwrap();
+    assert!(!cgroup.exists());
+    std::fs::remove_dir(slice).unwrap();
     host.stop().await.unwrap();
 }

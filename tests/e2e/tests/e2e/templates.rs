@@ -363,7 +363,7 @@ async fn a_pod_gets_a_vm_that_waits_and_a_kill_leaves_none() {
     let ip = client.pod_ip(&pod).await.unwrap();
     assert_eq!(http::get_path(&ip, 80, "/page").await.unwrap().trim(), "served");
     let cgroups = fs::read_to_string(format!("/proc/{}/cgroup", client.vmm(&pod).await.unwrap())).unwrap();
-    assert!(cgroups.trim().ends_with(&format!("/podvisor-{pod}")), "{cgroups}");
+    assert!(cgroups.trim().ends_with(&format!("/podvisor-{pod}/vm")), "{cgroups}");
     let log = fs::read_to_string(host.dir().join("state/pods").join(&pod).join("vmm.log")).unwrap();
     assert!(log.lines().next().unwrap().contains("\"name\":\"web\""), "{log}");
 

@@ -54,11 +54,21 @@ fn vmms_without_a_pod_have_one_cgroup_that_is_no_pods() {
 fn it_is_made_and_taken_away_again() {
     let dir = v2();
     let Made { paths: made, missing: None } = make(dir.path(), "/kubepods", "ab") else { panic!("none") };
-    assert_eq!(made, [dir.path().join("kubepods/podvisor-ab")]);
+    assert_eq!(made, [dir.path().join("kubepods/podvisor-ab/vm")]);
     assert!(made[0].is_dir());
     remove(dir.path(), "/kubepods", "ab").unwrap();
     remove(dir.path(), "/kubepods", "ab").unwrap();
-    assert!(!made[0].exists());
+    assert!(!dir.path().join("kubepods/podvisor-ab").exists());
+}
+
+#[test]
+fn what_counts_for_a_pod_is_its_cgroup_with_those_of_its_processes_in_it() {
+    let dir = v2();
+    make(dir.path(), "kubepods-pod1.slice", "ab");
+    let own = dir.path().join("kubepods.slice/kubepods-pod1.slice/podvisor-ab.scope");
+    assert!(own.join("vm").is_dir());
+    assert_eq!(levels(dir.path(), "kubepods-pod1.slice", "ab")[0], own);
+    assert_eq!(paths(dir.path(), "kubepods-pod1.slice", "ab"), [own]);
 }
 
 #[test]
@@ -98,20 +108,24 @@ fn pods_cgroups_are_found_under_whichever_parent() {
         .map(|(parent, id)| make(dir.path(), parent, id).paths)
         .concat();
     fs::create_dir(dir.path().join("podvisor-of-somebody")).unwrap();
-    let mut expected = [(one, made[0].clone()), (other, made[1].clone())];
+    let own = |processes: &Path| processes.parent().unwrap().to_owned();
+    let mut expected = [(one, own(&made[0])), (other, own(&made[1]))];
     expected.sort();
     assert_eq!(find(dir.path()), expected);
 }
 
 #[test]
-fn every_level_above_passes_the_controllers_on() {
+fn every_level_above_the_processes_passes_the_controllers_on() {
     let dir = v2();
-    let levels = [dir.path().to_owned(), dir.path().join("kubepods"), dir.path().join("kubepods/pod1")];
-    fs::create_dir_all(&levels[2]).unwrap();
+    let own = "kubepods/pod1/podvisor-ab";
+    let levels = ["", "kubepods", "kubepods/pod1", own].map(|level| dir.path().join(level));
+    fs::create_dir_all(&levels[3]).unwrap();
     for level in &levels {
         fs::write(level.join("cgroup.subtree_control"), "").unwrap();
     }
+    fs::write(levels[3].join("pids.max"), "max").unwrap();
     make(dir.path(), "/kubepods/pod1", "ab");
+    assert_eq!(fs::read_to_string(levels[3].join("pids.max")).unwrap(), "4096");
     for level in &levels {
         assert_ne!(fs::read_to_string(level.join("cgroup.subtree_control")).unwrap(), "");
     }
