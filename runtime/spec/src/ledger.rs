@@ -5,7 +5,8 @@
 //!  containers' memory, with a pod limit:  max(the pod's limit, the largest container's)
 //!                      without one:       max(the handler's default, the sum of the containers')
 //!                      and the handler's default once on top for containers without a limit
-//!                      (without a pod limit: within that sum)
+//!                      (without a pod limit: within that sum); it is a wish, cut where the VM would be
+//!                      larger than its handler allows
 //!  needed    = containers' memory + (overhead as sent, else the guest's with its kernel)
 //!              + page structures of the images, 1/64, beyond those covered by the overhead
 //!  VM memory = needed + page structures of the VM's memory, 1/64   rounded up to MEMORY_GRAIN
@@ -81,12 +82,15 @@ impl Ledger {
         let limit = positive(pod.map(|r| r.memory_limit_bytes));
         let overhead_bytes = memory_overhead(overhead, bounds.kernel);
         let containers_bytes = containers_memory(limit, bounds.memory_default, &limits);
-        let asked = containers_bytes.saturating_add(overhead_bytes);
+        let wished = containers_bytes.saturating_add(overhead_bytes);
+        let limited: Vec<Option<u64>> = limits.into_iter().filter(Option::is_some).collect();
+        let asked = containers_memory(limit, bounds.memory_default, &limited).saturating_add(overhead_bytes);
         let image_structs = image_structs(images_bytes);
         let boot = bounds.boot.memory_bytes;
-        // Images alone do not take a VM beyond its bounds. The rest comes out of the guest's page cache.
+        // Images and containers without a limit do not take a VM beyond its bounds. Images' structures come
+        // out of the guest's page cache then, and such containers share what there is.
         let most = bounds.most.memory_bytes.max(grown_memory(boot, asked));
-        let wanted_bytes = grown_memory(boot, asked.saturating_add(image_structs)).min(most);
+        let wanted_bytes = grown_memory(boot, wished.saturating_add(image_structs)).min(most);
         let memory_bytes = wanted_bytes.min(bounds.room.map_or(u64::MAX, fitting));
         let vcpus = vcpus(pod, &containers, &cpus);
         let vcpus = vcpus.map_or(bounds.most.vcpus, |cpus| cpus.clamp(1, bounds.most.vcpus));

@@ -132,6 +132,23 @@ fn in_a_pod_with_a_limit_only_what_it_left_out_is_added() {
 }
 
 #[test]
+fn a_container_without_a_limit_takes_no_pod_beyond_its_handler() {
+    let near = pod(1900 << 20, 30 << 20, 0);
+    let draw = |pod: &PodSpec, containers: &[Resources]| {
+        let named = ["a", "b"].into_iter().zip(containers);
+        Ledger::draw(&bounds(pod), pod.resources.as_ref(), pod.overhead.as_ref(), 0, named)
+    };
+    for (pod, limit) in [(&near, 1900), (&PodSpec::default(), 1900)] {
+        let ledger = draw(pod, &[limits(limit, 0), limits(0, 0)]);
+        ledger.check("memory").unwrap();
+        assert_eq!(ledger.size.memory_bytes / MIB, 2048);
+        // A limit is no wish.
+        assert!(draw(pod, &[limits(2100, 0), limits(0, 0)]).check("memory").is_err());
+        assert!(draw(pod, &[limits(2100, 0)]).check("memory").is_err());
+    }
+}
+
+#[test]
 fn vcpus_follow_quotas_where_all_have_one() {
     let limited = pod(0, 0, 150_000);
     assert_eq!(size(&limited, &[]).1, 2);
