@@ -43,6 +43,19 @@ impl Resources {
         }
         Ok(files)
     }
+
+    /// Swap allowed by these limits, in bytes; `None` if they do not bound it.
+    pub fn swap_max_bytes(&self) -> Option<u64> {
+        // The limits were checked when they came.
+        self.cgroup_files().ok()?.get("memory.swap.max")?.trim().parse().ok()
+    }
+}
+
+/// Swap in bytes allowed to these containers together; `None` without a container, or if one of them is not
+/// bounded.
+pub fn swap_together<'a>(containers: impl IntoIterator<Item = &'a Resources>) -> Option<u64> {
+    let each = containers.into_iter().map(Resources::swap_max_bytes);
+    each.reduce(|sum, next| Some(sum?.saturating_add(next?))).flatten()
 }
 
 /// A number, or no limit. Zero means unset.

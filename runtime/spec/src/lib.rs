@@ -52,6 +52,7 @@ mod user;
 mod volume_cache;
 
 pub use bandwidth::Bandwidth;
+pub use cgroup::swap_together;
 pub use container_spec::{ContainerSpec, Device, Mount, MountPropagation, ProcessLimit, Tmpfs};
 pub use error::SpecError;
 pub use exec_spec::ExecSpec;

@@ -1,18 +1,21 @@
-//! The size of a pod's VM, and the host CPUs it runs on.
+//! The size of a pod's VM, the host CPUs it runs on, and its part of the node's swap.
 //!
-//! Only [`Capacity`] knows the pod's limits, the last size requested of the VM, and its CPUs.
+//! Only [`Capacity`] knows the pod's limits, the last size requested of the VM, its CPUs and its swap.
 //! The containers' limits stay with the containers and come as arguments of each call. The ledger in
 //! `runtime-spec` decides each one's share; `resize.rs` applies a new size.
 
 pub(crate) mod awaited_room;
 mod resize;
 pub(crate) mod room;
+mod swap;
 
 use runtime_spec::{Ledger, PodSpec, Resources, VmBounds, VmSize};
 
 pub(crate) use self::resize::Resize;
 use crate::error::PodError;
+use crate::host::cgroup::SwapMax;
 use crate::live::Live;
+use crate::node::Node;
 use crate::record::{CapacityStatus, PodRecord};
 
 /// The limits of one container, by its id.
@@ -29,6 +32,8 @@ pub(crate) struct Capacity {
     pinned: Vec<u32>,
     /// The VMM's OOM score, if this daemon has set one for containers.
     oom_score: Option<i32>,
+    /// The bound of the VM's swap, if this daemon has set one for containers.
+    swap_max: Option<SwapMax>,
 }
 
 /// A pod's own limits.
@@ -43,7 +48,8 @@ impl Capacity {
     pub(crate) fn new(record: &PodRecord, status: CapacityStatus) -> Capacity {
         let PodSpec { resources, overhead, .. } = record.spec.clone();
         let spec = PodLimits { resources, overhead };
-        Capacity { bounds: record.bounds, spec, status, pinned: Vec::new(), oom_score: None }
+        let pinned = Vec::new();
+        Capacity { bounds: record.bounds, spec, status, pinned, oom_score: None, swap_max: None }
     }
 
     /// The persistent part.
@@ -148,6 +154,21 @@ impl Capacity {
             let set = live.vm.set_oom_score(score).await;
             set.map_err(|error| error.during("setting the VMM's OOM score"))?;
             self.oom_score = Some(score);
+        }
+        Ok(())
+    }
+
+    /// Bounds how much the node may swap of the VM, as these containers ask.
+    pub(crate) async fn limit_swap<'a>(
+        &mut self,
+        node: &Node,
+        record: &PodRecord,
+        containers: impl IntoIterator<Item = Limits<'a>>,
+    ) -> Result<(), PodError> {
+        let max = swap::bound(containers);
+        if let Some(max) = max.filter(|_| max != self.swap_max) {
+            swap::set(node, record, max).await?;
+            self.swap_max = Some(max);
         }
         Ok(())
     }

@@ -88,8 +88,9 @@ impl Driver {
         }
     }
 
-    /// Binds the vCPUs and sets the VMM's OOM score for the containers, with this one new or changed. A
-    /// failure to set the score is only logged: the pod is then more or less safe than others, and works.
+    /// Binds the vCPUs, and sets the VMM's OOM score and its bound of swap for the containers, with this one
+    /// new or changed. A failure to set the last two is only logged: the pod is then more or less safe than
+    /// others, and works.
     pub(super) async fn pin_with(
         &mut self,
         live: &Live,
@@ -98,6 +99,9 @@ impl Driver {
         let limits = self.containers.limits_with(changed);
         if let Err(error) = self.capacity.set_oom_score(live, limits.clone()).await {
             tracing::warn!(pod = self.record.id, error = error.chain(), "a VMM keeps its OOM score");
+        }
+        if let Err(error) = self.capacity.limit_swap(&self.node, &self.record, limits.clone()).await {
+            tracing::warn!(pod = self.record.id, error = error.chain(), "a VM keeps its bound of swap");
         }
         self.capacity.pin(live, limits).await
     }

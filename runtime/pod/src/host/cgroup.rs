@@ -16,8 +16,8 @@
 //! if a child of the slice passes them on itself (EBUSY). So it is refused for as long as the pod has a VM.
 //!
 //! The design is for cgroup v2. With v1 the VMM enters the hierarchies for CPU time and memory, without a
-//! child. Best effort: without permission, a VMM stays in the daemon's cgroup. The only limit set here is the
-//! number of threads. The limits of the pod's own cgroup above count, and the VM is sized to fit into them.
+//! child. Best effort: without permission, a VMM stays in the daemon's cgroup. The only limits set here are the
+//! number of threads and the swap. The limits of the pod's own cgroup above count, and the VM is sized to fit into them.
 
 use std::fs;
 use std::io::{self, Write};
@@ -43,8 +43,12 @@ const DEFAULT_PARENT: &str = "podvisor";
 /// The cgroup of VMMs without a pod.
 const UNCLAIMED: &str = "podvisor-unclaimed";
 
-/// A tenth of a cgroup's initial weight, in v2 and in v1.
-const UNCLAIMED_WEIGHTS: [(&str, &str); 2] = [("cpu.weight", "10"), ("cpu.shares", "102")];
+/// A tenth of a cgroup's initial weight, in v2 and in v1, and no swap. The memory that a VM touches before a
+/// pod claims it stays accounted here, and holds the pod's data from then on.
+const UNCLAIMED_FILES: [(&str, &str); 3] = [("cpu.weight", "10"), ("cpu.shares", "102"), (SWAP_MAX, "0")];
+
+/// The bound of a cgroup's swap, in bytes.
+const SWAP_MAX: &str = "memory.swap.max";
 
 /// Controllers for the pod's accounting in v2, if the levels above pass them on.
 const CONTROLLERS: [&str; 4] = ["+cpu", "+memory", "+pids", "+io"];
@@ -167,6 +171,27 @@ fn limit_tasks(cgroup: &Path) {
     }
 }
 
+/// A bound of the memory that the node may swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SwapMax {
+    Bytes(u64),
+    Unbounded,
+}
+
+/// Sets the bound of the pod's swap. Does nothing for a pod without a cgroup, with v1, and where the kernel does
+/// not account swap.
+pub(crate) fn limit_swap(root: &Path, parent: &str, pod_id: &str, max: SwapMax) -> io::Result<()> {
+    let Some(own) = levels(root, parent, pod_id).into_iter().next() else { return Ok(()) };
+    let value = match max {
+        SwapMax::Bytes(bytes) => bytes.to_string(),
+        SwapMax::Unbounded => "max".to_owned(),
+    };
+    match fs::OpenOptions::new().write(true).truncate(true).open(own.join(SWAP_MAX)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        opened => opened?.write_all(value.as_bytes()),
+    }
+}
+
 /// Makes the cgroups of all VMMs without a pod. They have the lowest priority when the node's processors are
 /// short.
 pub(crate) fn make_unclaimed(root: &Path) -> Made {
@@ -176,8 +201,8 @@ pub(crate) fn make_unclaimed(root: &Path) -> Made {
         match pass(Point::CgroupMake).and_then(|()| fs::create_dir_all(&path)) {
             Ok(()) => {
                 pass_controllers_down(&mount, Path::new(UNCLAIMED));
-                for (file, value) in UNCLAIMED_WEIGHTS {
-                    // One of them is the other version's.
+                for (file, value) in UNCLAIMED_FILES {
+                    // Some are the other version's.
                     let _ = fs::write(path.join(file), value);
                 }
                 made.paths.push(path);

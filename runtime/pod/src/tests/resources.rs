@@ -1,5 +1,6 @@
 //! Limits change, and the VM follows.
 
+use std::fs;
 use std::time::Duration;
 
 use runtime_spec::{ContainerSpec, PodSpec, Resources};
@@ -209,6 +210,62 @@ async fn vcpus_run_where_all_containers_together_may() {
     let seen = world.script.state().seen.clone();
     let pins: Vec<_> = seen.iter().filter_map(|step| step.strip_prefix("vm.pin ")).collect();
     assert_eq!(pins, ["[2, 3]", "[2, 3, 5]", "[1, 5]", "[]", "[1, 5]", "[1]", "[9]"]);
+}
+
+/// What the node's kernel may swap of the pod's VM.
+fn swap_max(world: &World, pod_id: &str) -> String {
+    let pod = world.node.places.cgroup_root.join(format!("podvisor/podvisor-{pod_id}"));
+    fs::read_to_string(pod.join("memory.swap.max")).unwrap()
+}
+
+fn swapping(name: &str, bytes: &str) -> ContainerSpec {
+    let unified = [("memory.swap.max".to_owned(), bytes.to_owned())].into();
+    ContainerSpec { resources: Resources { unified, ..Resources::default() }, ..container(name) }
+}
+
+/// A pod on a node with cgroups whose kernel accounts swap.
+async fn pod_with_swap(world: &World) -> String {
+    let root = &world.node.places.cgroup_root;
+    fs::create_dir_all(root).unwrap();
+    fs::write(root.join("cgroup.controllers"), "memory").unwrap();
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    fs::write(root.join(format!("podvisor/podvisor-{pod_id}/memory.swap.max")), "max").unwrap();
+    pod_id
+}
+
+#[tokio::test]
+async fn the_node_swaps_no_more_of_a_vm_than_its_containers_may_together() {
+    let world = World::new().await;
+    let pod_id = pod_with_swap(&world).await;
+    assert_eq!(swap_max(&world, &pod_id), "max");
+    world.pods.create_container(&pod_id, swapping("first", "0")).await.unwrap();
+    assert_eq!(swap_max(&world, &pod_id), "0");
+    let second = world.pods.create_container(&pod_id, swapping("second", "1048576")).await.unwrap();
+    assert_eq!(swap_max(&world, &pod_id), "1048576");
+    let more = swapping("second", "2097152").resources;
+    world.pods.update_container(&second, more).await.unwrap();
+    assert_eq!(swap_max(&world, &pod_id), "2097152");
+    let free = world.pods.create_container(&pod_id, container("free")).await.unwrap();
+    assert_eq!(swap_max(&world, &pod_id), "max");
+    world.pods.remove_container(&free).await.unwrap();
+    assert_eq!(swap_max(&world, &pod_id), "2097152");
+    world.pods.remove_container(&second).await.unwrap();
+    assert_eq!(swap_max(&world, &pod_id), "0");
+}
+
+#[test]
+fn a_pod_between_two_containers_keeps_its_bound_of_swap_and_the_next_daemon_sets_it_again() {
+    let (left, pod_id) = life(None, async |world: &World| {
+        let pod_id = pod_with_swap(world).await;
+        let first = world.pods.create_container(&pod_id, swapping("first", "0")).await.unwrap();
+        world.pods.remove_container(&first).await.unwrap();
+        assert_eq!(swap_max(world, &pod_id), "0");
+        world.pods.create_container(&pod_id, swapping("second", "4096")).await.unwrap();
+        let pod = world.node.places.cgroup_root.join(format!("podvisor/podvisor-{pod_id}"));
+        fs::write(pod.join("memory.swap.max"), "max").unwrap();
+        pod_id
+    });
+    life(Some(left), async |world: &World| assert_eq!(swap_max(world, &pod_id), "4096"));
 }
 
 #[tokio::test]

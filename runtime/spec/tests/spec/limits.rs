@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use runtime_spec::Resources;
+use runtime_spec::{Resources, swap_together};
 
 fn files(resources: &Resources) -> BTreeMap<String, String> {
     resources.cgroup_files().unwrap()
@@ -59,6 +59,19 @@ fn negative_limits_are_none_at_all() {
 fn a_file_named_by_the_caller_wins() {
     let resources = Resources { memory_limit_bytes: 64 << 20, ..unified("memory.max", "7340032") };
     assert_eq!(files(&resources)["memory.max"], "7340032");
+}
+
+#[test]
+fn containers_together_have_the_swap_of_each_if_each_is_bounded() {
+    let (none, some) = (unified("memory.swap.max", "0"), unified("memory.swap.max", "1048576\n"));
+    let typed = Resources { memory_limit_bytes: 64, memory_swap_limit_bytes: 80, ..Resources::default() };
+    assert_eq!(swap_together([&none]), Some(0));
+    assert_eq!(swap_together([&none, &some, &typed]), Some(1_048_592));
+    for free in [Resources::default(), unified("memory.swap.max", "max"), unified("memory.swap.max", "1M")] {
+        assert_eq!(swap_together([&none, &free]), None);
+        assert_eq!(swap_together([&free, &none]), None);
+    }
+    assert_eq!(swap_together([]), None);
 }
 
 #[test]

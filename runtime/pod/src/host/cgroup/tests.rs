@@ -47,6 +47,7 @@ fn vmms_without_a_pod_have_one_cgroup_that_is_no_pods() {
     assert_eq!(made[0], [dir.path().join("podvisor-unclaimed")]);
     assert_eq!(made[0], made[1]);
     assert_eq!(fs::read_to_string(made[0][0].join("cpu.weight")).unwrap(), "10");
+    assert_eq!(fs::read_to_string(made[0][0].join("memory.swap.max")).unwrap(), "0");
     assert_eq!(find(dir.path()), []);
 }
 
