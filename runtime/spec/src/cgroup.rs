@@ -21,7 +21,8 @@ const NAME_BYTES_MAX: usize = 64;
 const VALUE_BYTES_MAX: usize = 4096;
 
 impl Resources {
-    /// Files and values for these limits. Unset ones have none. The names in `unified` win.
+    /// Files and values for these limits. Unset ones have none. The names in `unified` win. An idle container
+    /// has no weight.
     ///
     /// # Errors
     /// The kernel would refuse a value. The error names its field.
@@ -32,7 +33,8 @@ impl Resources {
                 files.insert(file.to_owned(), value);
             }
         };
-        put("cpu.weight", positive(Some(self.cpu_shares)).map(|shares| weight(shares).to_string()));
+        let shares = positive(Some(self.cpu_shares)).filter(|_| !self.is_idle());
+        put("cpu.weight", shares.map(|shares| weight(shares).to_string()));
         put("cpu.max", cpu_max(self)?);
         put("memory.max", limit(self.memory_limit_bytes));
         put("memory.swap.max", swap_max(self)?);
@@ -42,6 +44,12 @@ impl Resources {
             files.insert(file.clone(), value.clone());
         }
         Ok(files)
+    }
+
+    /// Returns true if `unified` makes the container idle. The kernel then refuses any weight
+    /// (`sched_group_set_shares`, kernel/sched/fair.c).
+    fn is_idle(&self) -> bool {
+        self.unified.get("cpu.idle").is_some_and(|value| value.trim() == "1")
     }
 
     /// Swap allowed by these limits, in bytes; `None` if they do not bound it.

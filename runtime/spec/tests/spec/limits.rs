@@ -62,6 +62,15 @@ fn a_file_named_by_the_caller_wins() {
 }
 
 #[test]
+fn an_idle_container_has_no_weight() {
+    let idle = |value: &str| files(&Resources { cpu_shares: 512, ..unified("cpu.idle", value) });
+    for value in ["1", "1\n"] {
+        assert_eq!(idle(value), [("cpu.idle".to_owned(), value.to_owned())].into());
+    }
+    assert_eq!(idle("0")["cpu.weight"], "59");
+}
+
+#[test]
 fn containers_together_have_the_swap_of_each_if_each_is_bounded() {
     let (none, some) = (unified("memory.swap.max", "0"), unified("memory.swap.max", "1048576\n"));
     let typed = Resources { memory_limit_bytes: 64, memory_swap_limit_bytes: 80, ..Resources::default() };
