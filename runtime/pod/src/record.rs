@@ -12,6 +12,7 @@ use runtime_spec::{
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::boot_id::BootId;
+use crate::host::memory_events::MemoryEventsBefore;
 use crate::versions::VmVersions;
 use crate::view::Phase;
 use crate::volumes;
@@ -31,6 +32,9 @@ pub(crate) struct PodRecord {
     #[serde(default)]
     pub(crate) layer_limits: LayerLimits,
     pub(crate) created_at_ns: i64,
+    /// Counters of the cgroups above the pod's at its request. Records of earlier versions have none.
+    #[serde(default)]
+    pub(crate) memory_events_before: MemoryEventsBefore,
 }
 
 impl PodRecord {

@@ -201,6 +201,7 @@ mod tests {
     use runtime_spec::LayerLimits;
 
     use super::*;
+    use crate::host::memory_events::MemoryEventsBefore;
 
     fn size(mib: u64, vcpus: u8) -> VmSize {
         VmSize { memory_bytes: mib << 20, vcpus }
@@ -218,6 +219,7 @@ mod tests {
             bounds,
             scratch_bytes: 0,
             layer_limits,
+            memory_events_before: MemoryEventsBefore::default(),
             created_at_ns: 1,
         };
         Capacity::new(&record, CapacityStatus::default())

@@ -115,6 +115,7 @@ mod tests {
     use runtime_store::Batch;
 
     use super::*;
+    use crate::host::memory_events::MemoryEventsBefore;
     use crate::tests::pod;
 
     #[test]
@@ -135,6 +136,7 @@ mod tests {
             bounds,
             scratch_bytes: 4096,
             layer_limits,
+            memory_events_before: MemoryEventsBefore::default(),
             created_at_ns: 1,
         };
         let unclean = Some("a disk".to_owned());

@@ -60,7 +60,8 @@ impl Node {
     pub(crate) async fn oom_kill(&self, record: &Arc<PodRecord>) -> Option<String> {
         let (root, record) = (self.places.cgroup_root.clone(), record.clone());
         let reading = move || {
-            Ok::<_, Infallible>(memory_events::oom_kill(&root, &record.spec.cgroup_parent, &record.id))
+            let (parent, before) = (&record.spec.cgroup_parent, &record.memory_events_before);
+            Ok::<_, Infallible>(memory_events::oom_kill(&root, parent, &record.id, before))
         };
         blocking(&self.pools.kernel, "reading how a VMM ended", reading).await.ok().flatten()
     }

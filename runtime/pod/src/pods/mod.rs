@@ -25,6 +25,7 @@ use crate::config::{PodsConfig, StartConfig};
 use crate::container::{admission, log, stop};
 use crate::driver::Driver;
 use crate::error::{PodError, PodErrorKind};
+use crate::host::memory_events;
 use crate::live::Live;
 use crate::node::Node;
 use crate::record::{ContainerStage, PodRecord};
@@ -109,8 +110,18 @@ impl Pods {
             Reservation::New(id, sender, outcome) => {
                 let created_at_ns = clock::now_after(self.node.roster.newest(&spec));
                 let handler = handler.name.clone();
-                let record =
-                    PodRecord { id, spec, handler, bounds, scratch_bytes, layer_limits, created_at_ns };
+                let memory_events_before =
+                    memory_events::before(&self.node.places.cgroup_root, &spec.cgroup_parent);
+                let record = PodRecord {
+                    id,
+                    spec,
+                    handler,
+                    bounds,
+                    scratch_bytes,
+                    layer_limits,
+                    created_at_ns,
+                    memory_events_before,
+                };
                 spans::of_pod(&record.id);
                 tokio::spawn(Driver::start(self.node.clone(), record, spare, sender, Carried::here()));
                 // The driver's steps are the call's own.

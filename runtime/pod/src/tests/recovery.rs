@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use super::{World, container, life, pod};
+use crate::host::memory_events::MemoryEventsBefore;
 use crate::record::{ContainerStage, PodRecord, PodStage, PodStatus};
 use crate::{ContainerState, EarlierPods, PodState, clock};
 use proto_vmm::Slot;
@@ -20,6 +21,7 @@ fn record(name: &str) -> PodRecord {
         bounds,
         scratch_bytes: 4096,
         layer_limits,
+        memory_events_before: MemoryEventsBefore::default(),
         created_at_ns: 1,
     }
 }
