@@ -165,7 +165,7 @@ impl Capacity {
         record: &PodRecord,
         containers: impl IntoIterator<Item = Limits<'a>>,
     ) -> Result<(), PodError> {
-        let max = swap::bound(containers);
+        let max = swap::bound(containers.into_iter().map(|(_, resources)| resources));
         if let Some(max) = max.filter(|_| max != self.swap_max) {
             swap::set(node, record, max).await?;
             self.swap_max = Some(max);

@@ -1,11 +1,10 @@
-//! How much of a VM the node may swap. To the node all of it is one process's memory, and in the guest there is
-//! no swap. So the containers' limits of swap are set together, on the pod's cgroup of the node.
+//! How much of a VM the node may swap. To the node all of it is one process's memory, and in the guest there
+//! is no swap. So the containers' limits of swap are set together, on the pod's cgroup of the node.
 
 use std::time::Duration;
 
-use runtime_spec::swap_together;
+use runtime_spec::{Resources, swap_together};
 
-use super::Limits;
 use crate::blocking::blocking_within;
 use crate::error::PodError;
 use crate::host::cgroup::{self, SwapMax};
@@ -17,8 +16,8 @@ const SET_WITHIN: Duration = Duration::from_secs(10);
 
 /// The bound for these containers together; `None` without containers: a pod between two of them keeps its
 /// bound.
-pub(super) fn bound<'a>(containers: impl IntoIterator<Item = Limits<'a>>) -> Option<SwapMax> {
-    let mut containers = containers.into_iter().map(|(_, resources)| resources).peekable();
+pub(super) fn bound<'a>(containers: impl Iterator<Item = &'a Resources>) -> Option<SwapMax> {
+    let mut containers = containers.peekable();
     containers.peek()?;
     Some(swap_together(containers).map_or(SwapMax::Unbounded, SwapMax::Bytes))
 }

@@ -7,17 +7,19 @@
 //! | none | `podvisor/podvisor-<id>` |
 //! | a VM without a pod | `podvisor-unclaimed`, one for all |
 //!
-//! VMM and share are in a child of this cgroup, `vm`, and it passes its controllers on to the child. Limits and
-//! figures are its own. Pods of earlier versions have no child, and go on as they are.
+//! VMM and share are in a child of this cgroup, `vm`, and it passes its controllers on to the child. Limits
+//! and figures are its own. Pods of earlier versions have no child, and go on as they are.
 //!
 //! Plain writes to the file system, also below a slice: systemd keeps cgroups it does not know, and a VMM
 //! outlives the daemon without its help. But systemd takes a slice's controllers away if no unit in the slice
-//! needs them, for example at `systemctl daemon-reload`, and our cgroups are no units. The kernel refuses this
-//! if a child of the slice passes them on itself (EBUSY). So it is refused for as long as the pod has a VM.
+//! needs them, for example at `systemctl daemon-reload`, and our cgroups are no units. The kernel refuses
+//! this if a child of the slice passes them on itself (EBUSY). So it is refused for as long as the pod has a
+//! VM.
 //!
 //! The design is for cgroup v2. With v1 the VMM enters the hierarchies for CPU time and memory, without a
-//! child. Best effort: without permission, a VMM stays in the daemon's cgroup. The only limits set here are the
-//! number of threads and the swap. The limits of the pod's own cgroup above count, and the VM is sized to fit into them.
+//! child. Best effort: without permission, a VMM stays in the daemon's cgroup. The only limits set here are
+//! the number of threads and the swap. The limits of the pod's own cgroup above count, and the VM is sized to
+//! fit into them.
 
 use std::fs;
 use std::io::{self, Write};
@@ -59,15 +61,15 @@ const TASKS_MAX: &[u8] = b"4096";
 /// Hierarchies of v1 that account for a pod. Two may be one, under a link.
 const V1_HIERARCHIES: [&str; 3] = ["cpu", "cpuacct", "memory"];
 
-/// The pod's cgroups with its limits and figures, below the mount point: one in v2, one for each hierarchy in v1, none if the node has no
-/// cgroups.
+/// The pod's cgroups with its limits and figures, below the mount point: one in v2, one for each hierarchy in
+/// v1, none if the node has no cgroups.
 pub(crate) fn paths(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     let place = place(parent, pod_id);
     mounts(root).into_iter().map(|mount| mount.join(&place)).collect()
 }
 
-/// The pod's cgroup with its limits and figures, and those above it, up to the mount point and without it. None if the node does not have
-/// v2.
+/// The pod's cgroup with its limits and figures, and those above it, up to the mount point and without it.
+/// None if the node does not have v2.
 pub(crate) fn levels(root: &Path, parent: &str, pod_id: &str) -> Vec<PathBuf> {
     if !unified(root) {
         return Vec::new();
@@ -178,8 +180,8 @@ pub(crate) enum SwapMax {
     Unbounded,
 }
 
-/// Sets the bound of the pod's swap. Does nothing for a pod without a cgroup, with v1, and where the kernel does
-/// not account swap.
+/// Sets the bound of the pod's swap. Does nothing for a pod without a cgroup, with v1, and where the kernel
+/// does not account swap.
 pub(crate) fn limit_swap(root: &Path, parent: &str, pod_id: &str, max: SwapMax) -> io::Result<()> {
     let Some(own) = levels(root, parent, pod_id).into_iter().next() else { return Ok(()) };
     let value = match max {
@@ -285,8 +287,8 @@ fn slice(name: &str) -> PathBuf {
     dashes.map(|end| format!("{}.slice", &name[..end])).collect()
 }
 
-/// Gives each level above a cgroup with processes the controllers to pass on. Some it may not have, and one with
-/// processes of its own may not pass on any; then the level above accounts for the pod.
+/// Gives each level above a cgroup with processes the controllers to pass on. Some it may not have, and one
+/// with processes of its own may not pass on any; then the level above accounts for the pod.
 fn pass_controllers_down(mount: &Path, place: &Path) {
     let above = place.ancestors().skip(1).map(|level| mount.join(level));
     // From the top.

@@ -7,8 +7,8 @@
 //! | `memory.events`, `oom_kill` | the VMM's cgroup | the VMM was killed, at any cgroup's limit |
 //! | `memory.events.local`, `oom` | the same cgroup and those above | this cgroup's limit was reached |
 //!
-//! The counters begin with their cgroups, and those above are older than the pod. So they are noted at the pod's
-//! request, and what they had then is no matter of this pod.
+//! The counters begin with their cgroups, and those above are older than the pod. So they are noted at the
+//! pod's request, and what they had then is no matter of this pod.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -32,8 +32,8 @@ pub(super) fn read(root: &Path, cgroups: &[PathBuf], pid: u32) -> HostUsage {
 
 type Files<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// CPU time and pressure, which every cgroup of v2 has (Documentation/admin-guide/cgroup-v2.rst of the kernel:
-/// "This file exists whether the controller is enabled or not").
+/// CPU time and pressure, which every cgroup of v2 has (Documentation/admin-guide/cgroup-v2.rst of the
+/// kernel: "This file exists whether the controller is enabled or not").
 fn unified_cpu(file: Files<'_>) -> Option<CpuUsage> {
     let cpu = file("cpu.stat")?;
     let ns = |name| value(&cpu, name).saturating_mul(1000);

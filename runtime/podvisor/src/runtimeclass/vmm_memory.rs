@@ -93,8 +93,8 @@ impl Mapping {
     }
 }
 
-/// The pod's cgroup below the mount, if only the VMM is in it: it has the pod's id in its name. The process is
-/// in its child `vm`, or in itself for a pod of an earlier version.
+/// The pod's cgroup below the mount, if only the VMM is in it: it has the pod's id in its name. The process
+/// is in its child `vm`, or in itself for a pod of an earlier version.
 fn own_cgroup(cgroups: &str, pod_id: &str) -> Option<PathBuf> {
     let path = cgroups.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let path = path.strip_suffix("/vm").unwrap_or(path);
