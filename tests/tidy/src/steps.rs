@@ -58,6 +58,7 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("runtime/net/src/netns.rs unnamed", "goes with its descriptor"),
     ("runtime/net/src/plugin.rs spawn", "behind the point of its caller, which waits"),
     ("runtime/pod/src/dirs.rs remove_dir", "behind the points of its callers"),
+    ("runtime/pod/src/host/remove_cgroup.rs if_empty", "behind the point of with_processes, or a command's"),
     ("runtime/share/src/mount_namespace.rs within", "a thread's own namespace, which ends with the thread"),
     ("runtime/share/src/container_binds.rs make_point", "behind the points of bind_each"),
     ("runtime/share/src/container_binds.rs detach", "behind the points of unbind_all"),

@@ -9,7 +9,7 @@ use runtime_store::Store;
 
 use super::differences::{Difference, Leftover};
 use crate::error::chain_of;
-use crate::host::vmm_process;
+use crate::host::{remove_cgroup, vmm_process};
 
 /// Removes the ownerless object of a difference, if it has one.
 ///
@@ -33,7 +33,7 @@ fn remove(leftover: &Leftover) -> Result<(), String> {
         Leftover::Vmm(_) | Leftover::Network(_) => Ok(()),
         Leftover::RunDir(dirs, name) => dirs.remove_run_dir(name),
         Leftover::StateDir(dirs, pod) => dirs.remove_state_dir(pod),
-        Leftover::Cgroup(path) => gone(std::fs::remove_dir(path)),
+        Leftover::Cgroup(path) => remove_cgroup::if_empty(path),
         Leftover::File(path) if path.is_dir() => gone(std::fs::remove_dir_all(path)),
         Leftover::File(path) => gone(std::fs::remove_file(path)),
         Leftover::Place(path) => remove_place(path),
@@ -58,5 +58,20 @@ fn gone(outcome: io::Result<()>) -> io::Result<()> {
     match outcome {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cgroup_goes_with_the_one_of_its_processes() {
+        let dir = tempfile::tempdir().unwrap();
+        let cgroup = dir.path().join("podvisor-ab");
+        std::fs::create_dir_all(cgroup.join("vm")).unwrap();
+        remove(&Leftover::Cgroup(cgroup.clone())).unwrap();
+        assert!(!cgroup.exists());
+        remove(&Leftover::Cgroup(cgroup)).unwrap();
     }
 }

@@ -11,7 +11,7 @@ pub(crate) mod file_data;
 pub(crate) mod logs;
 pub(crate) mod memory_events;
 pub(crate) mod memory_file;
-mod remove_cgroup;
+pub(crate) mod remove_cgroup;
 pub(crate) mod scratch;
 pub(crate) mod shared_dir;
 pub(crate) mod vmm_process;

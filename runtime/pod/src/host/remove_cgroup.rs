@@ -24,17 +24,24 @@ pub(super) fn with_processes(cgroup: &Path) -> io::Result<()> {
     pass(Point::CgroupRemove)?;
     let deadline = Instant::now() + GONE_WITHIN;
     loop {
-        let removed = tree(cgroup).iter().rev().try_for_each(|each| match fs::remove_dir(each) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        });
-        match removed {
+        match if_empty(cgroup) {
             Err(error) if is_busy(&error) && Instant::now() < deadline => {}
             removed => return removed,
         }
         end_all(cgroup);
         std::thread::sleep(LOOK_EVERY);
     }
+}
+
+/// Removes the cgroup and those below it. A missing one is no error.
+///
+/// # Errors
+/// It cannot be removed, for example because a process is in it.
+pub(crate) fn if_empty(cgroup: &Path) -> io::Result<()> {
+    tree(cgroup).iter().rev().try_for_each(|each| match fs::remove_dir(each) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    })
 }
 
 /// The cgroup and those below it, each after its parent.
