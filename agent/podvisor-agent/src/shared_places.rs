@@ -1,7 +1,8 @@
-//! Places in the pod's shared directory with a file system of their own, mounted in the agent's namespace for as
-//! long as a container uses them. A container's namespace is a copy of it. So containers with the same place have
-//! the same files, and not two of each: sockets connect, and mapped pages are shared. The kernel would mount such a
-//! place anew for each namespace that looks at it (`fuse_dentry_automount`, fs/fuse/dir.c).
+//! Places in the pod's shared directory with a file system of their own, mounted in the agent's namespace for
+//! as long as a container uses them. A container's namespace is a copy of it. So containers with the same
+//! place have the same files, and not two of each: sockets connect, and mapped pages are shared. The kernel
+//! would mount such a place anew for each namespace that looks at it (`fuse_dentry_automount`,
+//! fs/fuse/dir.c).
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -37,7 +38,8 @@ pub(crate) enum PlaceError {
 }
 
 impl SharedPlaces {
-    /// Mounts the places of the container's specification. [`SharedPlaces::leave`] is called later in any case.
+    /// Mounts the places of the container's specification. [`SharedPlaces::leave`] is called later in any
+    /// case.
     pub(crate) async fn mount(
         &self,
         work: &HostWork,

@@ -1,13 +1,13 @@
-//! The state and the run directory of a daemon belong together: pods on record in the one have their VMs in the
-//! other. Each names the other one. A daemon with another pair would take running VMs for leftovers, and kill
-//! them. This module refuses such a start, and must never remove anything itself.
+//! The state and the run directory of a daemon belong together: pods on record in the one have their VMs in
+//! the other. Each names the other one. A daemon with another pair would take running VMs for leftovers, and
+//! kill them. This module refuses such a start, and must never remove anything itself.
 //!
 //! ```text
 //!   <state>/run.json    { "id": of this state, "run": its run directory }
 //!   <run>/state.json    { "id": of its state, "state": the state's directory }
 //! ```
-//! The id is random: it tells a state from an empty one in its place, such as the one below a mount. Nothing is
-//! refused once no VM runs.
+//! The id is random: an empty state in the place of another one has another id, such as the one below a
+//! mount. Nothing is refused once no VM runs.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};

@@ -1,5 +1,5 @@
-//! Compares a bound place with a path of the host: is it the same file, with the same mounts below? Only then may
-//! another container of the pod use the place, too. Nothing here changes a mount.
+//! Compares a bound place with a path of the host: is it the same file, with the same mounts below? Only then
+//! may another container of the pod use the place, too. Nothing here changes a mount.
 
 use std::fs;
 use std::io;
@@ -21,9 +21,9 @@ pub enum Below {
     Mounts,
 }
 
-/// Compares `source` with the place `<shared>/<container>/<number>`, as the process `viewer` has it: the one with
-/// `shared` as its root. `None` if they differ, or if nothing is bound there. The caller makes sure that `viewer`
-/// has not ended meanwhile.
+/// Compares `source` with the place `<shared>/<container>/<number>`, as the process `viewer` has it: the one
+/// with `shared` as its root. `None` if they differ, or if nothing is bound there. The caller makes sure that
+/// `viewer` has not ended meanwhile.
 ///
 /// # Errors
 /// The source cannot be opened, or the kernel refuses.

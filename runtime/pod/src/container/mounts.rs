@@ -16,7 +16,8 @@ use crate::record::{ContainerRecord, GuestVolume, HostSocket, SharedPlace};
 /// (kubelet `kuberuntime_container.go`, `ErrImageVolumeMountFailed`).
 pub(crate) const IMAGE_VOLUME_MOUNT_FAILED: &str = "ImageVolumeMountFailed";
 
-/// The mounts of the container's host paths. Volumes kept by the guest itself are none, nor are socket mounts.
+/// The mounts of the container's host paths. Volumes kept by the guest itself are none, nor are socket
+/// mounts.
 pub(crate) fn of_host<'a>(
     spec: &'a ContainerSpec,
     kept: &'a [GuestVolume],
@@ -76,8 +77,8 @@ pub(crate) fn may_use(asked: &Mount, made: &Mount) -> Option<Use> {
     }
 }
 
-/// The path, or the part of a subPath's that its volume's subPaths have in common: the kubelet has one path for
-/// each container (kubelet `pkg/volume/util/subpath`).
+/// The path, or the part of a subPath's that its volume's subPaths have in common: the kubelet has one path
+/// for each container (kubelet `pkg/volume/util/subpath`).
 fn volume_of(path: &str) -> &str {
     const SUB_PATHS: &str = "/volume-subpaths/";
     let Some((before, rest)) = path.split_once(SUB_PATHS) else { return path };

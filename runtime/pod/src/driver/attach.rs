@@ -1,5 +1,5 @@
-//! The way back to the VM of a pod found on record. A VM that does not answer counts as dead, and is killed: its
-//! containers are published as ended, and must not run.
+//! The way back to the VM of a pod found on record. A VM that does not answer counts as dead, and is killed:
+//! its containers are published as ended, and must not run.
 
 use std::time::Duration;
 
@@ -63,8 +63,8 @@ impl Driver {
         }
     }
 
-    /// Connects to the VM of a pod caught while it was being stopped. It may still write what its guest has in
-    /// memory. A VM that does not answer is ended. Returns whether the VM is gone.
+    /// Connects to the VM of a pod caught while it was being stopped. It may still write what its guest has
+    /// in memory. A VM that does not answer is ended. Returns whether the VM is gone.
     pub(super) async fn attach_to_stop(&mut self) -> bool {
         let Some(vmm) = self.status.vmm else { return self.finish_undo().await };
         match self.connect_in_time(vmm, ATTACH_TO_STOP_WITHIN).await {

@@ -91,8 +91,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Removes the container's binds, and those of earlier containers that it was the last to use. Binds in use by
-    /// others stay. The call is idempotent.
+    /// Removes the container's binds, and those of earlier containers that it was the last to use. Binds in
+    /// use by others stay. The call is idempotent.
     pub(super) async fn unbind_mounts(&self, record: &ContainerRecord) -> Result<(), PodError> {
         let unused = unused_places(record, self.containers.records());
         const DOING: &str = "taking the mounts away";
@@ -113,8 +113,8 @@ impl Driver {
     }
 }
 
-/// The places used by no container but this one, by their directories. A place made for a container that is still
-/// there goes with that one.
+/// The places used by no container but this one, by their directories. A place made for a container that is
+/// still there goes with that one.
 fn unused_places<'a>(
     record: &ContainerRecord,
     all: impl Iterator<Item = &'a ContainerRecord>,

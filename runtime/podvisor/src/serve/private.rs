@@ -1,5 +1,5 @@
-//! The pods of a private daemon: they go with its command. What an earlier command left behind is removed first.
-//! Leftovers that resist are no reason to refuse this command: they stay on record for the next one.
+//! The pods of a private daemon: they go with its command. What an earlier command left behind is removed
+//! first. Leftovers that resist are no reason to refuse this command: they stay on record for the next one.
 
 use std::collections::HashSet;
 use std::time::Duration;
