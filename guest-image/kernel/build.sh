@@ -60,6 +60,15 @@ edit_sources() {
     # What is read past the cache is sent past it, too (sendfile(2), splice(2)): others change the file.
     edit fs/fuse/file.c $'\t\treturn filemap_splice_read(in, ppos, pipe, len, flags);' \
         '/^\t\treturn filemap_splice_read/s/return \(filemap\)\(_.*\);/return ff->open_flags \& FOPEN_DIRECT_IO ? copy\2 : \1\2;/'
+    # A container's root is an image and a scratch disk, and both together number their inodes below 2^32, as on one file system. From 2^63
+    # on, 32-bit programs cannot stat a file, and JavaScript's numbers take different files for one.
+    local overlay=fs/overlayfs
+    edit $overlay/inode.c $'\tunsigned int xinoshift = 64 - xinobits;' 's/\(xinoshift = \)64/\132/'
+    edit $overlay/inode.c $'\t\t\tinode->i_ino &= ~0UL >> xinobits;' 's/\(i_ino &= \)~0UL >> xinobits/\1(1UL << xinoshift) - 1/'
+    edit $overlay/readdir.c $'\tunsigned int xinoshift = 64 - xinobits;' 's/\(xinoshift = \)64/\132/'
+    edit $overlay/super.c $'\t\tofs->xino_mode = BITS_PER_LONG - 32;' 's/BITS_PER_LONG - 32;$/-1;/'
+    # Programs are mapped from the image's memory. A core dump has their variables all the same, as with an ordinary file.
+    edit fs/coredump.c $'\tif (vma_is_dax(vma)) {' 's/^\tif (vma_is_dax(vma))/\tif (vma_is_dax(vma) \&\& (vma->vm_flags \& VM_SHARED))/'
     # A frame of a stream takes four buffers of 16 KiB and not sixteen of 4 KiB. A part of memory may be smaller than a buffer then.
     edit drivers/net/virtio_net.c $'\t\t\t\trq->min_buf_len, PAGE_SIZE - hdr_len);' 's/rq->min_buf_len, PAGE_SIZE - hdr_len/rq->min_buf_len, 4 * PAGE_SIZE - hdr_len/'
     edit drivers/net/virtio_net.c $'\t\tlen -= sizeof(struct virtnet_rq_dma);' 's/^\t\tlen -= \(sizeof(struct virtnet_rq_dma)\);/\t\tlen = alloc_frag->size - room - \1;/'
