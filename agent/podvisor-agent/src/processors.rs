@@ -39,8 +39,8 @@ impl BringUp {
         self.0.send_replace(true);
     }
 
-    /// Waits for the processors. Programs count them once, at their start, and keep so many threads. On a node
-    /// too busy for that, a program starts with those there are.
+    /// Waits for the processors. Programs count them once, at their start, and keep so many threads. On a
+    /// node too busy for that, a program starts with those there are.
     pub(crate) async fn wait(&self) {
         let mut up = self.0.subscribe();
         if timeout(AWAITED, up.wait_for(|up| *up)).await.is_err() {

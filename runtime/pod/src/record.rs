@@ -227,8 +227,8 @@ pub(crate) struct ContainerRecord {
     pub(crate) created_at_ns: i64,
 }
 
-/// A mount at the place of another container's mount. The guest has each file of it once: sockets connect, and
-/// maps are shared.
+/// A mount at the place of another container's mount. The guest has each file of it once: sockets connect,
+/// and maps are shared.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
 pub(crate) struct JoinedMount {
     /// The number of the mount.

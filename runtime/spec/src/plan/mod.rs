@@ -214,9 +214,9 @@ impl ContainerPlan {
         self.shared_mounts = container.host_mounts().any(|(number, _)| !self.is_kept(number));
     }
 
-    /// Takes the files of a mount from another container's place in the pod's shared directory: its directory,
-    /// and the number there. `writable_there` says whether that place may be written to; the guest itself then
-    /// enforces a read-only mount.
+    /// Takes the files of a mount from another container's place in the pod's shared directory: its
+    /// directory, and the number there. `writable_there` says whether that place may be written to; the guest
+    /// itself then enforces a read-only mount.
     pub fn take_from(
         &mut self,
         container: &ContainerSpec,
