@@ -59,4 +59,4 @@ pub use nri::{NriPlugins, UnsupportedAdjustments};
 pub use runtime::status::{CONFIGURATION, CgroupDriver, ConfigurationView, Node, NodeNetwork};
 pub use runtime::watchdog::Watchdog;
 pub use serve::{Cri, ServeError, serve};
-pub use upstream::{UnnamedPods, UpstreamConfig};
+pub use upstream::{UnnamedPods, UpstreamConfig, UpstreamError};

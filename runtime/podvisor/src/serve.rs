@@ -239,7 +239,7 @@ async fn serve_plugins(plugins: &NriPlugins, pods: Pods, config: &Config) -> any
 /// Puts the node's other runtime behind the services, if there is one.
 async fn with_upstream(cri: Cri, config: &Config) -> anyhow::Result<Cri> {
     let Some(upstream) = config.upstream() else { return Ok(cri) };
-    upstream.check_images().await.map_err(anyhow::Error::msg)?;
+    upstream.check_images().await?;
     Ok(cri.with_upstream(upstream))
 }
 

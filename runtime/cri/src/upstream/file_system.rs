@@ -2,6 +2,7 @@
 //! otherwise watch one disk's free space while the other fills.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -34,8 +35,7 @@ pub(super) async fn compare(link: &Link, ours: &Path) -> Result<Result<(), Strin
 }
 
 fn same(theirs: &Path, ours: &Path) -> Result<(), String> {
-    let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
-    match (device(theirs), device(ours)) {
+    match (device(theirs), device_in_future(ours)) {
         (Ok(one), Ok(other)) if one != other => Err(format!(
             "its images are in {}, on another file system than {}: a kubelet watches one alone",
             theirs.display(),
@@ -44,6 +44,19 @@ fn same(theirs: &Path, ours: &Path) -> Result<(), String> {
         // The upstream creates this directory with its first image.
         _ => Ok(()),
     }
+}
+
+fn device(path: &Path) -> io::Result<u64> {
+    fs::metadata(path).map(|found| found.dev())
+}
+
+/// The file system of a directory, or its future one. The first daemon of a node creates its directory, and
+/// the node is checked before.
+fn device_in_future(path: &Path) -> io::Result<u64> {
+    let is_absent =
+        |found: &io::Result<u64>| found.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let found = path.ancestors().map(device).find(|found| !is_absent(found));
+    found.unwrap_or_else(|| device(path))
 }
 
 #[cfg(test)]
@@ -55,7 +68,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         same(dir.path(), &dir.path().join("..")).unwrap();
         same(&dir.path().join("later"), dir.path()).unwrap();
+        same(dir.path(), &dir.path().join("not/yet")).unwrap();
         let apart = same(Path::new("/proc"), dir.path()).unwrap_err();
         assert!(apart.contains("/proc") && apart.contains("another file system"), "{apart}");
+        let before_the_first_start = dir.path().join("not/yet");
+        let apart = same(Path::new("/proc"), &before_the_first_start).unwrap_err();
+        assert!(apart.contains("not/yet"), "{apart}");
     }
 }

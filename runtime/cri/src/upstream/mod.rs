@@ -23,6 +23,7 @@
 //! module never starts, stops or configures the upstream.
 
 mod cgroup_driver;
+mod error;
 mod events;
 mod fields;
 mod file_system;
@@ -51,6 +52,7 @@ use runtime_image::Images;
 use runtime_pod::Pods;
 
 use self::cgroup_driver::NodesDriver;
+pub use self::error::UpstreamError;
 use self::images::Absent;
 use self::known::Known;
 pub(crate) use self::layer::WithUpstream;
@@ -78,24 +80,22 @@ impl UpstreamConfig {
     ///
     /// # Errors
     /// As [`UpstreamConfig::check_images`], or the upstream has another cgroup driver.
-    pub async fn check(&self) -> Result<(), String> {
+    pub async fn check(&self) -> Result<(), UpstreamError> {
         self.check_images().await?;
         let driver = NodesDriver::new(self.cgroup_driver).compare(&Link::new(&self.socket)).await;
-        driver.unwrap_or(Ok(())).map_err(|why| self.named(&why))
+        let socket = self.socket.clone();
+        driver.unwrap_or(Ok(())).map_err(|why| UpstreamError::CgroupDriver { socket, why })
     }
 
     /// Checks what no daemon can serve with. With another cgroup driver the upstream counts as down, and pods
     /// in VMs go on.
     ///
     /// # Errors
-    /// The upstream's images are on another file system than ours. The text is for people.
-    pub async fn check_images(&self) -> Result<(), String> {
+    /// The upstream's images are on another file system than ours.
+    pub async fn check_images(&self) -> Result<(), UpstreamError> {
         let compared = file_system::compare(&Link::new(&self.socket), &self.state_dir).await;
-        compared.unwrap_or(Ok(())).map_err(|why| self.named(&why))
-    }
-
-    fn named(&self, why: &str) -> String {
-        format!("the runtime at {}: {why}", self.socket.display())
+        let socket = self.socket.clone();
+        compared.unwrap_or(Ok(())).map_err(|why| UpstreamError::Images { socket, why })
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use runtime_cri::UpstreamConfig;
+use runtime_cri::{UpstreamConfig, UpstreamError};
 use runtime_net::Cni;
 use runtime_pod::{DaemonDirs, InstalledFile, check_belonging};
 use runtime_spec::Kernel;
@@ -49,13 +49,27 @@ fn other_runtime(upstream: &UpstreamConfig) -> Result<String, Problem> {
             "start that runtime; until it answers, its pods are listed as they were last, and calls about them fail",
         ));
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let checked =
-        runtime.map_err(|error| error.to_string()).and_then(|runtime| runtime.block_on(upstream.check()));
-    match checked {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Err(Problem::new(error.to_string(), "free memory or threads")),
+    };
+    match runtime.block_on(upstream.check()) {
         Ok(()) => Ok(socket.to_string()),
-        Err(why) => Err(Problem::new(why, "put both runtimes' directories on one file system")),
+        Err(error) => Err(unusable(&error)),
     }
+}
+
+/// The other runtime's problem, with the remedy for it.
+fn unusable(error: &UpstreamError) -> Problem {
+    let remedy = match error {
+        UpstreamError::Images { .. } => {
+            "set paths.state to a directory on that file system, or move one of both"
+        }
+        UpstreamError::CgroupDriver { .. } => {
+            "or remove cgroup.driver, and the kubelet gets that runtime's driver"
+        }
+    };
+    Problem::new(error.to_string(), remedy)
 }
 
 fn certificate(tls: &Tls, address: IpAddr) -> Result<String, Problem> {
@@ -200,6 +214,15 @@ mod tests {
             assert_eq!(problem.minor, minor);
             assert!(problem.why.starts_with("no landlock") && problem.remedy.contains("lsm="), "{problem:?}");
         }
+    }
+
+    #[test]
+    fn each_problem_with_the_other_runtime_has_a_remedy_of_its_own() {
+        let (socket, why) = (PathBuf::from("/run/o.sock"), String::from("it differs"));
+        let images = unusable(&UpstreamError::Images { socket: socket.clone(), why: why.clone() });
+        assert!(images.why.contains("/run/o.sock: it differs") && images.remedy.contains("paths.state"));
+        let driver = unusable(&UpstreamError::CgroupDriver { socket, why });
+        assert!(driver.remedy.contains("cgroup.driver"), "{driver:?}");
     }
 
     /// A configuration with a guest image of these files, all empty.

@@ -7,7 +7,7 @@ use runtime_traces::recorder::Recorder;
 use tonic::{Code, Request, Status};
 
 use super::super::link::unary;
-use super::super::{UnnamedPods, UpstreamConfig};
+use super::super::{UnnamedPods, UpstreamConfig, UpstreamError};
 use super::world::{RUNTIME, World, pods, run};
 use crate::runtime::status::CgroupDriver;
 use crate::traced::Traced;
@@ -240,7 +240,9 @@ async fn an_upstream_with_another_cgroup_driver_than_the_configured_one_is_not_u
     };
     config(None).check().await.unwrap();
     config(Some(CgroupDriver::Cgroupfs)).check().await.unwrap();
-    let why = config(Some(CgroupDriver::Systemd)).check().await.unwrap_err();
+    let error = config(Some(CgroupDriver::Systemd)).check().await.unwrap_err();
+    assert!(matches!(error, UpstreamError::CgroupDriver { .. }), "it has a remedy of its own: {error}");
+    let why = error.to_string();
     assert!(
         why.ends_with("its cgroup driver is cgroupfs, and cgroup.driver is systemd: give both the same"),
         "{why}"
