@@ -107,34 +107,22 @@ pub(crate) fn with_cni(
     set(&text, "cni", "bin_dirs", &plugins.to_vec().into())
 }
 
-/// Gives a commented key of a section a value.
+/// Gives a commented key of a section a value. The section's header may be commented, too.
 fn set(
     example: &str,
     section: &'static str,
     key: &'static str,
     value: &toml::Value,
 ) -> Result<String, SettingsError> {
-    let head = format!("[{section}]");
-    let (mut here, mut done) = (false, false);
-    let mut lines = Vec::new();
-    for line in example.lines() {
-        if line.starts_with('[') {
-            here = line == head;
-        }
-        let is_key = line
-            .strip_prefix('#')
-            .and_then(|line| line.strip_prefix(key))
-            .is_some_and(|rest| rest.starts_with(" ="));
-        if here && is_key && !done {
-            lines.push(format!("{key} = {value}"));
-            done = true;
-        } else {
-            lines.push(line.to_owned());
-        }
-    }
-    if !done {
-        return Err(SettingsError::NoLine { section, key });
-    }
+    let no_line = || SettingsError::NoLine { section, key };
+    let (head, commented) = (format!("[{section}]"), format!("#{key} ="));
+    let uncommented = |line: &str| line.strip_prefix('#').unwrap_or(line).to_owned();
+    let mut lines: Vec<String> = example.lines().map(str::to_owned).collect();
+    let header = lines.iter().position(|line| uncommented(line) == head).ok_or_else(no_line)?;
+    let mut behind = lines[header + 1..].iter().take_while(|line| !uncommented(line).starts_with('['));
+    let place = behind.position(|line| line.starts_with(&commented)).ok_or_else(no_line)?;
+    lines[header] = head;
+    lines[header + 1 + place] = format!("{key} = {value}");
     Ok(lines.join("\n") + "\n")
 }
 
@@ -157,7 +145,11 @@ mod tests {
         assert_eq!(table["upstream"]["handlers"].as_array().unwrap().len(), 2);
         assert_eq!(table["upstream"]["unnamed_pods"].as_str(), Some("all"));
         let changed = EXAMPLE.lines().zip(text.lines()).filter(|(before, after)| before != after).count();
-        assert_eq!((changed, EXAMPLE.lines().count()), (3, text.lines().count()));
+        assert_eq!(
+            (changed, EXAMPLE.lines().count()),
+            (4, text.lines().count()),
+            "three keys and their header"
+        );
         let settings = Settings::parse(&text).unwrap();
         assert_eq!(settings.socket, Path::new("/run/podvisor/podvisor.sock"));
         assert_eq!(settings.upstream.as_deref(), Some(Path::new("/run/crio/\"crio\".sock")));
@@ -171,7 +163,11 @@ mod tests {
         let plugins = table["cni"]["bin_dirs"].as_array().unwrap();
         assert_eq!((plugins[0].as_str(), plugins.len()), (Some("/a/bin"), 4));
         let changed = EXAMPLE.lines().zip(text.lines()).filter(|(before, after)| before != after).count();
-        assert_eq!((changed, EXAMPLE.lines().count()), (2, text.lines().count()));
+        assert_eq!(
+            (changed, EXAMPLE.lines().count()),
+            (3, text.lines().count()),
+            "two keys and their header"
+        );
     }
 
     #[test]

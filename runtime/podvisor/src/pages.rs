@@ -74,22 +74,38 @@ fn commands_in_sentences_are_commands_of_the_program() {
     assert!(count > 100, "the sentences are read");
 }
 
-#[test]
-fn configurations_of_the_pages_are_accepted() {
+/// Configurations for this program on the pages, with their places.
+fn configurations() -> Vec<(String, String)> {
+    // Other programs' files name their place or begin with a key of theirs.
+    let is_ours = |text: &str| !text.contains("containerd/config.toml") && !text.starts_with("server = ");
+    let mut found = Vec::new();
+    for (path, page) in pages() {
+        let ours = blocks(&page).into_iter().filter(|block| block.language == "toml" && is_ours(&block.text));
+        found.extend(ours.map(|block| (format!("{}:{}", path.display(), block.line), block.text)));
+    }
+    assert!(found.len() > 5, "the configurations are read");
+    found
+}
+
+/// The error about a configuration with this text, if there is one.
+fn refused(text: &str) -> Option<String> {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.toml");
-    let mut count = 0;
-    for (path, page) in pages() {
-        // Other programs' files name their place or begin with a key of theirs.
-        let is_ours = |text: &str| !text.contains("containerd/config.toml") && !text.starts_with("server = ");
-        for block in
-            blocks(&page).into_iter().filter(|block| block.language == "toml" && is_ours(&block.text))
-        {
-            count += 1;
-            std::fs::write(&file, &block.text).unwrap();
-            let error = config::load(Some(&file)).err().map(|error| error.to_string());
-            assert!(error.is_none(), "{}:{}: {error:?}", path.display(), block.line);
-        }
+    std::fs::write(&file, text).unwrap();
+    config::load(Some(&file)).err().map(|error| error.to_string())
+}
+
+#[test]
+fn configurations_of_the_pages_are_accepted() {
+    for (place, text) in configurations() {
+        assert_eq!(refused(&text), None, "{place}");
     }
-    assert!(count > 5, "the configurations are read");
+}
+
+#[test]
+fn configurations_of_the_pages_are_accepted_at_the_end_of_the_delivered_file() {
+    let delivered = include_str!("../../../dist/config.toml");
+    for (place, text) in configurations() {
+        assert_eq!(refused(&format!("{delivered}\n{text}")), None, "{place}");
+    }
 }

@@ -36,18 +36,19 @@ pub(crate) fn markdown() -> String {
     text
 }
 
-/// The configuration file with every key commented out: a key with a default shows the default, a key
-/// without one an example.
+/// The configuration file with every table and key commented out: a key with a default shows the default, a
+/// key without one an example. Without tables of its own the file takes those that are appended to it.
 pub(crate) fn commented() -> String {
     let mut text = String::from(
         "# Podvisor's configuration, read from /etc/podvisor/config.toml when the daemon starts and\n\
          # when it is reloaded.\n\
-         # A commented-out key has its default. A key without a default shows an example.\n",
+         # A commented-out key has its default. A key without a default shows an example.\n\
+         # To set a key, uncomment the header of its table, too.\n",
     );
     for section in SECTIONS {
         text.push('\n');
         comment(&mut text, section.text);
-        let _ = writeln!(text, "{}", header(section));
+        let _ = writeln!(text, "#{}", header(section));
         for key in section.keys {
             text.push('\n');
             comment(&mut text, key.text);
@@ -251,8 +252,7 @@ mod tests {
     fn the_configuration_to_install_is_taken_as_it_is_and_with_every_key_in_force() {
         let text = commented();
         let config = parse(Path::new("dist/config.toml"), &text).unwrap().config;
-        let defaults = Config { handler: vec![Handler::default()], ..Config::default() };
-        assert_eq!(toml::to_string(&config).unwrap(), toml::to_string(&defaults).unwrap());
+        assert_eq!(toml::to_string(&config).unwrap(), toml::to_string(&Config::default()).unwrap());
         let all = parse(Path::new("dist/config.toml"), &uncommented(&text)).unwrap().config;
         assert_eq!(keys_of(&all), keys_of_the_reference());
     }
