@@ -61,6 +61,12 @@ const CONFIGURATION_ARGUMENTS: [&str; 2] = ["--config", "-c"];
 /// The arguments with the data directory. They win over the files, and the files over the environment.
 const DATA_ARGUMENTS: [&str; 2] = ["--data-dir", "-d"];
 
+/// The argument with one of the kubelet's.
+const KUBELET_ARGUMENT: &str = "--kubelet-arg";
+
+/// The argument with the distribution's own endpoint for its kubelet.
+const OWN_ENDPOINT: &str = "--container-runtime-endpoint";
+
 const K3S: Distribution = Distribution {
     units: ["k3s.service", "k3s-agent.service"],
     processes: &["k3s-server", "k3s-agent"],
@@ -96,7 +102,7 @@ const K0S: Distribution = Distribution {
 /// All of them.
 pub(crate) static ALL: [Distribution; 3] = [K3S, RKE2, K0S];
 
-/// The kubelet's endpoint in a distribution's files.
+/// The kubelet's endpoint, as a distribution has it in its files and its arguments.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     /// The endpoint that counts; `None` for the distribution's own.
@@ -173,8 +179,9 @@ impl Distribution {
         Ok(Some((configurations, plugins)))
     }
 
-    /// Reads the kubelet's endpoint from the distribution's files.
-    pub(crate) fn endpoint(&self, root: &HostRoot) -> Result<Endpoint, RootError> {
+    /// Reads the kubelet's endpoint from the distribution's files and from its start. Arguments of the start
+    /// come after those of the files (k3s, `pkg/configfilearg/parser.go`).
+    pub(crate) fn endpoint(&self, root: &HostRoot, started: &Started) -> Result<Endpoint, RootError> {
         let (mut arguments, mut own, mut last_file) = (Vec::new(), None, None);
         for (path, read) in self.configured(root)? {
             if read.kubelet_arg.is_some() || read.more_kubelet_arg.is_some() {
@@ -186,6 +193,8 @@ impl Distribution {
             arguments.extend(read.more_kubelet_arg.map(Vec::from).unwrap_or_default());
             own = read.container_runtime_endpoint.or(own);
         }
+        arguments.extend(started.arguments(KUBELET_ARGUMENT));
+        own = started.argument(OWN_ENDPOINT).or(own);
         let named = |argument: &String| {
             let (name, value) = argument.trim_start_matches("--").split_once('=')?;
             (name == ARGUMENT).then(|| value.to_owned())
@@ -270,7 +279,8 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, text).unwrap();
         }
-        let found = K3S.endpoint(&HostRoot::open(directory.path()).unwrap()).unwrap();
+        let root = HostRoot::open(directory.path()).unwrap();
+        let found = K3S.endpoint(&root, &Started::default()).unwrap();
         let name = |path: PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
         (found.value, found.last_file.map(name))
     }

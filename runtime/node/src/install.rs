@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::distribution::{self, Distribution};
 use crate::host::{CallError, Host};
-use crate::kubelet::{self, Kubelet, KubeletError};
+use crate::kubelet::{self, KubeletError};
 use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
 use crate::look::{self, Refusal};
 use crate::payload::{CONFIGURATION, DAEMON, DEVICE_PLUGIN, Payload, PayloadError, PayloadFile};
@@ -24,7 +24,6 @@ use crate::report::{Report, say};
 use crate::root::{HostRoot, RootError};
 use crate::settings::{self, Settings, SettingsError, UnnamedPods, Upstream};
 use crate::short_unit::ShortUnit;
-use crate::started::Started;
 use crate::switch::{SwitchSpec, switch};
 
 /// A unit for one check of the node. The check boots a guest and needs devices not present in a container.
@@ -141,15 +140,19 @@ pub fn install(
         "kubelet",
         if record.kubelet.is_some() { "uses Podvisor since before" } else { "is left as it is" },
     );
-    runtime_of_kubelet(root, &record)
+    runtime_of_kubelet(root, host, &record)
 }
 
 /// The kubelet's runtime after an installation without a switch. A kubelet that does not run now has the
 /// runtime of an earlier switch.
-fn runtime_of_kubelet(root: &HostRoot, record: &InstallRecord) -> Result<KubeletRuntime, InstallError> {
+fn runtime_of_kubelet(
+    root: &HostRoot,
+    host: &dyn Host,
+    record: &InstallRecord,
+) -> Result<KubeletRuntime, InstallError> {
     let Some(settings) = Settings::read(root)? else { return Ok(KubeletRuntime::Unknown) };
     let is_switched = record.kubelet.as_ref().is_some_and(|switch| !switch.restart_due);
-    Ok(match kubelet_runtime(root, &settings.socket)? {
+    Ok(match kubelet_runtime(root, host, &settings.socket)? {
         KubeletRuntime::Unknown if is_switched => KubeletRuntime::Podvisor,
         runtime => runtime,
     })
@@ -237,7 +240,7 @@ fn configuration(
     }
     let socket = match &spec.upstream {
         Some(socket) => Some(socket.clone()),
-        None => other_runtime(root)?,
+        None => other_runtime(root, host)?,
     };
     let text = match &socket {
         Some(socket) => {
@@ -264,17 +267,12 @@ fn configuration(
 /// Finds the directories of the network that a distribution on the node has of its own.
 fn own_network(root: &HostRoot, host: &dyn Host) -> Result<Option<(PathBuf, PathBuf)>, KubeletError> {
     let Some(distribution) = Distribution::with_kubelet_inside(root)? else { return Ok(None) };
-    let started = match Kubelet::find(host) {
-        Ok(kubelet) => kubelet.started(root, host)?,
-        Err(KubeletError::Unknown) => Started::default(),
-        Err(error) => return Err(error),
-    };
-    Ok(distribution.cni(root, &started)?)
+    Ok(distribution.cni(root, &kubelet::started_around(root, host)?)?)
 }
 
 /// Finds the runtime of the node's kubelet, other than Podvisor.
-fn other_runtime(root: &HostRoot) -> Result<Option<PathBuf>, InstallError> {
-    if let Some(socket) = kubelet::socket_in_use(root)?
+fn other_runtime(root: &HostRoot, host: &dyn Host) -> Result<Option<PathBuf>, InstallError> {
+    if let Some(socket) = kubelet::socket_in_use(root, host)?
         && !socket.ends_with("podvisor.sock")
     {
         return Ok(Some(socket));

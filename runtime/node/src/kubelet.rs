@@ -11,8 +11,9 @@ use std::path::{Path, PathBuf};
 use crate::distribution::{self, ARGUMENT, Distribution, EXTRA_ARGUMENTS};
 use crate::host::{CallError, Host};
 use crate::kubelet_command::{command, configured, flag, last_command_file};
+use crate::microk8s;
 use crate::payload::CONFIGURATION;
-use crate::processes::{self, Process, ProcessesError};
+use crate::processes::{self, ProcessesError};
 use crate::root::{HostRoot, RootError};
 use crate::started::{Started, StartedError};
 
@@ -204,7 +205,7 @@ impl Kubelet {
         if let Kubelet::Of { distribution, .. } = self
             && distribution.overrides().is_some()
         {
-            let found = distribution.endpoint(root)?;
+            let found = distribution.endpoint(root, &self.started(root, host)?)?;
             return match (found.value.as_deref().map(socket_of), found.last_file) {
                 (Some(used), _) if plain(&used) == plain(socket) => Ok(()),
                 (_, file) => Err(KubeletError::Replaced { file: file.unwrap_or_else(|| self.drop_in()) }),
@@ -273,20 +274,33 @@ pub(crate) fn leaves_pods_behind(root: &HostRoot, unit: &str) -> Result<bool, Pr
 }
 
 /// Returns the socket of the running kubelet's runtime; `None` if no kubelet is found.
-pub(crate) fn socket_in_use(root: &HostRoot) -> Result<Option<PathBuf>, KubeletError> {
+pub(crate) fn socket_in_use(root: &HostRoot, host: &dyn Host) -> Result<Option<PathBuf>, KubeletError> {
     if let Some(kubelet) = processes::of_node(root, "kubelet")?.first() {
-        return Ok(Some(socket_of_process(root, kubelet)?));
+        return Ok(Some(socket_by(root, &kubelet.arguments)?));
     }
-    // The arguments of a kubelet inside another process are not in /proc, so the configuration has to do.
+    if let Some(arguments) = microk8s::kubelet_arguments(root)? {
+        return Ok(Some(socket_by(root, &arguments)?));
+    }
+    // The arguments of a kubelet inside another process are not in /proc.
     let Some(distribution) = Distribution::with_kubelet_inside(root)? else { return Ok(None) };
-    let endpoint = distribution.endpoint(root)?.value;
+    let endpoint = distribution.endpoint(root, &started_around(root, host)?)?.value;
     Ok(Some(socket_of(endpoint.as_deref().unwrap_or(distribution.containerd))))
+}
+
+/// How a running distribution with the kubelet inside is started, by its unit: in /proc it hides its
+/// arguments. Nothing is known of one that systemd did not start.
+pub(crate) fn started_around(root: &HostRoot, host: &dyn Host) -> Result<Started, KubeletError> {
+    match Kubelet::find(host) {
+        Ok(kubelet) => Ok(kubelet.started(root, host)?),
+        Err(KubeletError::Unknown | KubeletError::Call(CallError::Start { .. })) => Ok(Started::default()),
+        Err(error) => Err(error),
+    }
 }
 
 /// The process of the kubelet that uses the daemon at `socket`.
 pub(crate) fn process_with(root: &HostRoot, socket: &Path) -> Result<Option<u32>, KubeletError> {
     for kubelet in processes::of_node(root, "kubelet")? {
-        if plain(&socket_of_process(root, &kubelet)?) == plain(socket) {
+        if plain(&socket_by(root, &kubelet.arguments)?) == plain(socket) {
             return Ok(Some(kubelet.pid));
         }
     }
@@ -301,15 +315,14 @@ pub(crate) fn plain(socket: &Path) -> PathBuf {
     }
 }
 
-/// The socket of a kubelet's runtime. An argument wins over the files of `--config-dir`, and these in the
+/// The socket of a kubelet's runtime by its arguments. The one for it wins over the files of `--config-dir`, and these in the
 /// order of their names over the file of `--config` (Kubernetes, `cmd/kubelet/app/server.go`).
-fn socket_of_process(root: &HostRoot, kubelet: &Process) -> Result<PathBuf, RootError> {
-    if let Some(endpoint) = flag(&kubelet.arguments, FLAG) {
+fn socket_by(root: &HostRoot, arguments: &[String]) -> Result<PathBuf, RootError> {
+    if let Some(endpoint) = flag(arguments, FLAG) {
         return Ok(socket_of(&endpoint));
     }
-    let mut files: Vec<PathBuf> =
-        flag(&kubelet.arguments, "--config").map(PathBuf::from).into_iter().collect();
-    if let Some(directory) = flag(&kubelet.arguments, "--config-dir").map(PathBuf::from) {
+    let mut files: Vec<PathBuf> = flag(arguments, "--config").map(PathBuf::from).into_iter().collect();
+    if let Some(directory) = flag(arguments, "--config-dir").map(PathBuf::from) {
         let mut names = root.names(&directory)?;
         names.retain(|name| name.ends_with(".conf"));
         names.sort();

@@ -7,13 +7,18 @@ use serde::Deserialize;
 
 /// The last value of a flag, as `--flag=value` or `--flag value`.
 pub(crate) fn flag(arguments: &[String], name: &str) -> Option<String> {
-    let mut found = None;
+    flags(arguments, name).pop()
+}
+
+/// All values of a flag, in their order.
+pub(crate) fn flags(arguments: &[String], name: &str) -> Vec<String> {
+    let mut found = Vec::new();
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         if argument == name {
-            found = rest.next().cloned();
+            found.extend(rest.next().cloned());
         } else if let Some(value) = argument.strip_prefix(name).and_then(|rest| rest.strip_prefix('=')) {
-            found = Some(value.to_owned());
+            found.push(value.to_owned());
         }
     }
     found

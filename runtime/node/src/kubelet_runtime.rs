@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use crate::host::Host;
 use crate::kubelet::{self, KubeletError};
 use crate::root::HostRoot;
 
@@ -21,9 +22,13 @@ pub enum KubeletRuntime {
 /// Returns the runtime of the node's running kubelet. `socket` is the daemon's.
 ///
 /// # Errors
-/// The node's processes or the kubelet's configuration cannot be read.
-pub fn kubelet_runtime(root: &HostRoot, socket: &Path) -> Result<KubeletRuntime, KubeletError> {
-    Ok(match kubelet::socket_in_use(root)? {
+/// The node's processes, the kubelet's configuration or its unit cannot be read.
+pub fn kubelet_runtime(
+    root: &HostRoot,
+    host: &dyn Host,
+    socket: &Path,
+) -> Result<KubeletRuntime, KubeletError> {
+    Ok(match kubelet::socket_in_use(root, host)? {
         Some(used) if kubelet::plain(&used) == kubelet::plain(socket) => KubeletRuntime::Podvisor,
         Some(_) => KubeletRuntime::Another,
         None => KubeletRuntime::Unknown,

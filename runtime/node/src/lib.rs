@@ -16,6 +16,7 @@ mod kubelet_runtime;
 mod label;
 mod leave;
 mod look;
+mod microk8s;
 mod payload;
 mod processes;
 mod record;

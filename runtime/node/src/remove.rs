@@ -79,7 +79,7 @@ pub fn remove(
     let held = Held::take(root)?;
     let mut record = held.record.clone().unwrap_or_default();
     if record.kubelet.is_none()
-        && let Some(socket) = in_use(root)?
+        && let Some(socket) = in_use(root, host)?
     {
         return Err(RemoveError::InUse(socket));
     }
@@ -106,9 +106,9 @@ pub fn remove(
 }
 
 /// The daemon's socket, if the node's kubelet uses it.
-fn in_use(root: &HostRoot) -> Result<Option<PathBuf>, RemoveError> {
+fn in_use(root: &HostRoot, host: &dyn Host) -> Result<Option<PathBuf>, RemoveError> {
     let Some(settings) = Settings::read(root)? else { return Ok(None) };
-    let is_used = kubelet_runtime(root, &settings.socket)? == KubeletRuntime::Podvisor;
+    let is_used = kubelet_runtime(root, host, &settings.socket)? == KubeletRuntime::Podvisor;
     Ok(is_used.then_some(settings.socket))
 }
 

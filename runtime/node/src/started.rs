@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::host::{CallError, Host};
-use crate::kubelet_command::{command, flag};
+use crate::kubelet_command::{command, flag, flags};
 use crate::root::{HostRoot, RootError};
 
 /// An environment file has a few lines.
@@ -58,6 +58,11 @@ impl Started {
     /// The last value of an argument.
     pub(crate) fn argument(&self, name: &str) -> Option<String> {
         flag(&self.words, name)
+    }
+
+    /// All values of an argument, in their order.
+    pub(crate) fn arguments(&self, name: &str) -> Vec<String> {
+        flags(&self.words, name)
     }
 
     /// The value of a variable; `None` also if it is empty.

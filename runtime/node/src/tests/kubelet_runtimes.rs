@@ -6,11 +6,12 @@ use std::path::Path;
 use super::node::Node;
 use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
 use crate::leave::leave;
+use crate::remove::RemoveError;
 
 const SOCKET: &str = "/run/podvisor/podvisor.sock";
 
 fn runtime(node: &Node) -> KubeletRuntime {
-    kubelet_runtime(&node.root, Path::new(SOCKET)).unwrap()
+    kubelet_runtime(&node.root, &node.systemd, Path::new(SOCKET)).unwrap()
 }
 
 #[test]
@@ -81,6 +82,88 @@ fn the_runtime_of_k3s_is_that_of_the_last_of_its_files() {
     let own = node.path("etc/rancher/k3s/config.yaml");
     fs::write(own, format!("container-runtime-endpoint: {SOCKET}\n")).unwrap();
     assert_eq!(runtime(&node), KubeletRuntime::Podvisor);
+}
+
+/// A node of k3s, whose process hides its arguments. Its unit has this command.
+fn k3s(command: &str) -> Node {
+    let node = Node::new();
+    fs::remove_dir_all(node.path("proc/40")).unwrap();
+    node.process(50, "k3s-server", "/usr/local/bin/k3s server\0");
+    node.systemd.active.borrow_mut().insert("k3s.service".into());
+    *node.systemd.command.borrow_mut() = command.into();
+    node
+}
+
+#[test]
+fn an_argument_of_k3s_wins_over_its_files() {
+    for (argument, expected) in [
+        ("'--kubelet-arg=container-runtime-endpoint=unix:///run/podvisor/podvisor.sock'", true),
+        ("--kubelet-arg container-runtime-endpoint=unix:///run/podvisor/podvisor.sock", true),
+        ("--container-runtime-endpoint=/run/podvisor/podvisor.sock", true),
+        ("--kubelet-arg=max-pods=200", false),
+    ] {
+        let node = k3s(&format!("/usr/local/bin/k3s server {argument}"));
+        assert_eq!(runtime(&node) == KubeletRuntime::Podvisor, expected, "{argument}");
+    }
+    let node =
+        k3s("/usr/local/bin/k3s server --kubelet-arg=container-runtime-endpoint=unix:///run/crio/crio.sock");
+    fs::create_dir_all(node.path("etc/rancher/k3s")).unwrap();
+    let text = format!("kubelet-arg: container-runtime-endpoint=unix://{SOCKET}\n");
+    fs::write(node.path("etc/rancher/k3s/config.yaml"), text).unwrap();
+    assert_eq!(runtime(&node), KubeletRuntime::Another);
+}
+
+/// A node of MicroK8s with these arguments of the kubelet.
+fn microk8s(arguments: &str) -> Node {
+    let node = Node::new();
+    fs::remove_dir_all(node.path("proc/40")).unwrap();
+    node.systemd.active.borrow_mut().remove("kubelet.service");
+    node.systemd.loaded.borrow_mut().remove("kubelet.service");
+    fs::create_dir_all(node.path("var/snap/microk8s/7/args")).unwrap();
+    fs::write(node.path("var/snap/microk8s/7/args/kubelet"), arguments).unwrap();
+    std::os::unix::fs::symlink("7", node.path("var/snap/microk8s/current")).unwrap();
+    node.process(51, "kubelite", "/snap/microk8s/7/kubelite\0--start-control-plane=true\0");
+    node
+}
+
+const MICROK8S: &str = "--root-dir=${SNAP_COMMON}/var/lib/kubelet\n\
+    --container-runtime-endpoint=${SNAP_COMMON}/run/containerd.sock\n";
+
+#[test]
+fn the_runtime_of_microk8s_is_in_its_file_of_arguments() {
+    let node = microk8s(MICROK8S);
+    assert_eq!(runtime(&node), KubeletRuntime::Another);
+    let file = node.path("var/snap/microk8s/7/args/kubelet");
+    fs::write(&file, format!("--container-runtime-endpoint=unix://{SOCKET}\n")).unwrap();
+    assert_eq!(runtime(&node), KubeletRuntime::Podvisor);
+    // The process names the file of its own revision.
+    fs::remove_file(node.path("var/snap/microk8s/current")).unwrap();
+    let arguments = "kubelite\0--kubelet-args-file=/var/snap/microk8s/7/args/kubelet\0";
+    fs::write(node.path("proc/51/cmdline"), arguments).unwrap();
+    assert_eq!(runtime(&node), KubeletRuntime::Podvisor);
+}
+
+#[test]
+fn a_new_configuration_on_microk8s_has_its_containerd_behind_podvisor() {
+    let mut node = microk8s(MICROK8S);
+    node.spec.switch_kubelet = false;
+    assert_eq!(node.install_beside_kubelet(), KubeletRuntime::Another);
+    let settings = node.text("etc/podvisor/config.toml");
+    assert!(settings.contains("socket = \"/var/snap/microk8s/common/run/containerd.sock\"\n"), "{settings}");
+}
+
+#[test]
+fn a_removal_is_refused_while_a_kubelet_inside_a_distribution_uses_the_daemon() {
+    let argument = format!("container-runtime-endpoint=unix://{SOCKET}");
+    let by_argument = format!("/usr/local/bin/k3s server --kubelet-arg={argument}");
+    for mut node in [k3s(&by_argument), microk8s(&format!("--{argument}\n"))] {
+        node.spec.switch_kubelet = false;
+        node.spec.upstream = Some("/run/theirs.sock".into());
+        assert_eq!(node.install_beside_kubelet(), KubeletRuntime::Podvisor);
+        let refused = node.remove(true, true).unwrap_err();
+        assert!(matches!(refused, RemoveError::InUse(_)), "{refused}");
+        assert!(node.is_running("podvisor.service"));
+    }
 }
 
 #[test]
