@@ -87,25 +87,28 @@ fn configurations() -> Vec<(String, String)> {
     found
 }
 
-/// The error about a configuration with this text, if there is one.
-fn refused(text: &str) -> Option<String> {
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("config.toml");
-    std::fs::write(&file, text).unwrap();
-    config::load(Some(&file)).err().map(|error| error.to_string())
+/// The error about a configuration file, if there is one.
+fn refused(file: &Path) -> Option<String> {
+    config::load(Some(file)).err().map(|error| error.to_string())
 }
 
 #[test]
 fn configurations_of_the_pages_are_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.toml");
     for (place, text) in configurations() {
-        assert_eq!(refused(&text), None, "{place}");
+        std::fs::write(&file, text).unwrap();
+        assert_eq!(refused(&file), None, "{place}");
     }
 }
 
 #[test]
 fn configurations_of_the_pages_are_accepted_at_the_end_of_the_delivered_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.toml");
     let delivered = include_str!("../../../dist/config.toml");
     for (place, text) in configurations() {
-        assert_eq!(refused(&format!("{delivered}\n{text}")), None, "{place}");
+        std::fs::write(&file, format!("{delivered}\n{text}")).unwrap();
+        assert_eq!(refused(&file), None, "{place}");
     }
 }
