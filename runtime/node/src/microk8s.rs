@@ -4,9 +4,8 @@
 
 use std::path::PathBuf;
 
-use crate::kubelet::KubeletError;
 use crate::kubelet_command::flag;
-use crate::processes;
+use crate::processes::{self, ProcessesError};
 use crate::root::HostRoot;
 
 /// The process with the kubelet.
@@ -26,7 +25,7 @@ const VARIABLES: [(&str, &str); 2] =
 const BYTES_MAX: u64 = 1 << 20;
 
 /// The arguments of the kubelet that runs inside MicroK8s; `None` if MicroK8s does not run.
-pub(crate) fn kubelet_arguments(root: &HostRoot) -> Result<Option<Vec<String>>, KubeletError> {
+pub(crate) fn kubelet_arguments(root: &HostRoot) -> Result<Option<Vec<String>>, ProcessesError> {
     let Some(kubelite) = processes::of_node(root, PROCESS)?.into_iter().next() else { return Ok(None) };
     let file = flag(&kubelite.arguments, FILE_FLAG).map_or_else(|| FILE.into(), PathBuf::from);
     let text = root.read(&file, BYTES_MAX)?.unwrap_or_default();
