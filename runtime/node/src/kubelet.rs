@@ -315,8 +315,9 @@ pub(crate) fn plain(socket: &Path) -> PathBuf {
     }
 }
 
-/// The socket of a kubelet's runtime by its arguments. The one for it wins over the files of `--config-dir`, and these in the
-/// order of their names over the file of `--config` (Kubernetes, `cmd/kubelet/app/server.go`).
+/// The socket of a kubelet's runtime by its arguments. The one for it wins over the files of `--config-dir`,
+/// and these in the order of their names over the file of `--config` (Kubernetes,
+/// `cmd/kubelet/app/server.go`).
 fn socket_by(root: &HostRoot, arguments: &[String]) -> Result<PathBuf, RootError> {
     if let Some(endpoint) = flag(arguments, FLAG) {
         return Ok(socket_of(&endpoint));

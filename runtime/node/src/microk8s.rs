@@ -1,6 +1,6 @@
 //! MicroK8s, whose kubelet is inside its process `kubelite`. That gets the kubelet's arguments from a file of
-//! the snap (microk8s, `microk8s-resources/wrappers/run-kubelite-with-args`). Its kubelet is switched by hand,
-//! so this module only reads.
+//! the snap (microk8s, `microk8s-resources/wrappers/run-kubelite-with-args`). Its kubelet is switched by
+//! hand, so this module only reads.
 
 use std::path::PathBuf;
 
