@@ -1,8 +1,10 @@
 //! `podvisor node`: installs Podvisor on a node and removes it, usually in a container with the node's root
 //! mounted. The steps are in `runtime-node`. Here are the arguments, the printed lines, the node's label, the
-//! end of pods in VMs (`end_pods.rs`), and the question for the daemon's readiness (`ready.rs`).
+//! end of pods in VMs (`end_pods.rs`), and the questions for the daemon's readiness (`ready.rs`) and its
+//! kubelet (`in_use.rs`).
 
 mod end_pods;
+mod in_use;
 mod ready;
 
 use std::path::PathBuf;
@@ -51,6 +53,9 @@ enum What {
     /// Report whether a kubelet with the daemon would be ready; run by the installation, on the node.
     #[command(hide = true)]
     Ready,
+    /// Report whether the node's kubelet uses the daemon; run by a package's removal.
+    #[command(hide = true)]
+    InUse,
     /// Run a program of the node.
     #[command(hide = true)]
     Enter {
@@ -140,6 +145,7 @@ pub(crate) fn node(config: impl FnOnce() -> anyhow::Result<Config>, args: Args) 
         What::Remove(args) => remove(&args),
         What::EndPods { force } => client::block_on(end_pods::end_pods(&config()?, force)),
         What::Ready => client::block_on(ready::ready(&config()?)),
+        What::InUse => in_use::in_use(&config()?),
         What::Enter { root, program, arguments } => {
             let error = runtime_node::enter(&root, &program, &arguments);
             Err(error).with_context(|| format!("running {} in {}", program.display(), root.display()))
