@@ -37,6 +37,17 @@ pub(crate) struct Distribution {
     configuration: Option<&'static str>,
     /// The variable with the path of another file than `config.yaml`, which has another directory beside it.
     configuration_variable: &'static str,
+    /// Its data directory with the settings of its containerd; `None` if these are in `/etc`.
+    data: Option<DataDirectory>,
+}
+
+/// A directory that a distribution fills.
+#[derive(Debug, PartialEq, Eq)]
+struct DataDirectory {
+    /// The usual one, unless `data-dir` names another one.
+    usual: &'static str,
+    /// The variable with another one.
+    variable: &'static str,
     /// Its own places of CNI configurations and plugins.
     cni: Option<OwnNetwork>,
 }
@@ -44,10 +55,6 @@ pub(crate) struct Distribution {
 /// The places of a network that a distribution has in its data directory.
 #[derive(Debug, PartialEq, Eq)]
 struct OwnNetwork {
-    /// The data directory, unless `data-dir` names another one.
-    data: &'static str,
-    /// The variable with another one.
-    variable: &'static str,
     /// Directory of configurations in it.
     configurations: &'static str,
     /// Directories of plugins in it; that of the present releases first.
@@ -61,6 +68,9 @@ const CONFIGURATION_ARGUMENTS: [&str; 2] = ["--config", "-c"];
 /// The arguments with the data directory. They win over the files, and the files over the environment.
 const DATA_ARGUMENTS: [&str; 2] = ["--data-dir", "-d"];
 
+/// The directory of mirrors in the data directory (k3s, `pkg/agent/config/config.go`).
+const MIRRORS: &str = "agent/etc/containerd/certs.d";
+
 /// The argument with one of the kubelet's.
 const KUBELET_ARGUMENT: &str = "--kubelet-arg";
 
@@ -73,11 +83,13 @@ const K3S: Distribution = Distribution {
     containerd: "/run/k3s/containerd/containerd.sock",
     configuration: Some("/etc/rancher/k3s"),
     configuration_variable: "K3S_CONFIG_FILE",
-    cni: Some(OwnNetwork {
-        data: "/var/lib/rancher/k3s",
+    data: Some(DataDirectory {
+        usual: "/var/lib/rancher/k3s",
         variable: "K3S_DATA_DIR",
-        configurations: "agent/etc/cni/net.d",
-        plugins: ["data/cni", "data/current/bin"],
+        cni: Some(OwnNetwork {
+            configurations: "agent/etc/cni/net.d",
+            plugins: ["data/cni", "data/current/bin"],
+        }),
     }),
 };
 
@@ -87,7 +99,7 @@ const RKE2: Distribution = Distribution {
     containerd: "/run/k3s/containerd/containerd.sock",
     configuration: Some("/etc/rancher/rke2"),
     configuration_variable: "RKE2_CONFIG_FILE",
-    cni: None,
+    data: Some(DataDirectory { usual: "/var/lib/rancher/rke2", variable: "RKE2_DATA_DIR", cni: None }),
 };
 
 const K0S: Distribution = Distribution {
@@ -96,7 +108,7 @@ const K0S: Distribution = Distribution {
     containerd: "/run/k0s/containerd.sock",
     configuration: None,
     configuration_variable: "",
-    cni: None,
+    data: None,
 };
 
 /// All of them.
@@ -157,19 +169,8 @@ impl Distribution {
         root: &HostRoot,
         started: &Started,
     ) -> Result<Option<(PathBuf, PathBuf)>, RootError> {
-        let Some(network) = &self.cni else { return Ok(None) };
-        let argument = DATA_ARGUMENTS.iter().find_map(|name| started.argument(name));
-        let data = match argument {
-            Some(named) => named,
-            None => self
-                .configured(root)?
-                .into_iter()
-                .filter_map(|(_, read)| read.data_dir)
-                .next_back()
-                .or_else(|| started.variable(network.variable))
-                .unwrap_or_else(|| network.data.to_owned()),
-        };
-        let data = Path::new(&data);
+        let Some(network) = self.data.as_ref().and_then(|data| data.cni.as_ref()) else { return Ok(None) };
+        let Some(data) = self.data(root, started)? else { return Ok(None) };
         let configurations = data.join(network.configurations);
         if root.names(&configurations)?.is_empty() {
             return Ok(None);
@@ -177,6 +178,28 @@ impl Distribution {
         let [present, earlier] = network.plugins.map(|directory| data.join(directory));
         let plugins = if root.kind(&present)?.is_some() { present } else { earlier };
         Ok(Some((configurations, plugins)))
+    }
+
+    /// The directory in which it writes its containerd's mirrors of registries.
+    pub(crate) fn mirrors(&self, root: &HostRoot, started: &Started) -> Result<Option<PathBuf>, RootError> {
+        Ok(self.data(root, started)?.map(|data| data.join(MIRRORS)))
+    }
+
+    /// Its data directory.
+    fn data(&self, root: &HostRoot, started: &Started) -> Result<Option<PathBuf>, RootError> {
+        let Some(data) = &self.data else { return Ok(None) };
+        let argument = DATA_ARGUMENTS.iter().find_map(|name| started.argument(name));
+        let named = match argument {
+            Some(named) => named,
+            None => self
+                .configured(root)?
+                .into_iter()
+                .filter_map(|(_, read)| read.data_dir)
+                .next_back()
+                .or_else(|| started.variable(data.variable))
+                .unwrap_or_else(|| data.usual.to_owned()),
+        };
+        Ok(Some(named.into()))
     }
 
     /// Reads the kubelet's endpoint from the distribution's files and from its start. Arguments of the start

@@ -18,6 +18,7 @@ use crate::host::{CallError, Host};
 use crate::kubelet::{self, KubeletError};
 use crate::kubelet_runtime::{KubeletRuntime, kubelet_runtime};
 use crate::look::{self, Refusal};
+use crate::mirrors::mirrors;
 use crate::payload::{CONFIGURATION, DAEMON, DEVICE_PLUGIN, Payload, PayloadError, PayloadFile};
 use crate::record::{Held, InstallRecord, RecordError, StartedDaemon};
 use crate::report::{Report, say};
@@ -256,11 +257,22 @@ fn configuration(
         Some((configurations, plugins)) => settings::with_cni(&text, &configurations, &plugins)?,
         None => text,
     };
+    let mirrors = match &socket {
+        Some(socket) => mirrors(root, host, socket)?,
+        None => None,
+    };
+    let text = match &mirrors {
+        Some(directory) => settings::with_mirrors(&text, directory)?,
+        None => text,
+    };
     record.restart_due = true;
     record.save(root)?;
     root.write(Path::new(CONFIGURATION), &text)?;
     let upstream = socket.map_or("none".into(), |path| path.display().to_string());
     say(report, "configuration", format!("{CONFIGURATION} written; other runtime: {upstream}"));
+    if let Some(directory) = mirrors {
+        say(report, "mirrors", format!("those of the other runtime, in {}", directory.display()));
+    }
     Ok(())
 }
 

@@ -17,6 +17,7 @@ mod label;
 mod leave;
 mod look;
 mod microk8s;
+mod mirrors;
 mod payload;
 mod processes;
 mod record;

@@ -107,6 +107,11 @@ pub(crate) fn with_cni(
     set(&text, "cni", "bin_dirs", &plugins.to_vec().into())
 }
 
+/// Returns a delivered configuration, completed with the directory of another runtime's mirrors.
+pub(crate) fn with_mirrors(example: &str, directory: &Path) -> Result<String, SettingsError> {
+    set(example, "registries", "config_dir", &directory.to_string_lossy().as_ref().into())
+}
+
 /// Gives a commented key of a section a value. The section's header may be commented, too.
 fn set(
     example: &str,

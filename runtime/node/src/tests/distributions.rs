@@ -94,6 +94,25 @@ fn the_network_of_k3s_is_found_in_the_data_directory_that_it_has() {
 }
 
 #[test]
+fn a_new_configuration_has_the_mirrors_of_the_distributions_containerd() {
+    let kubelet = "kubelet\0--container-runtime-endpoint=unix:///run/k3s/containerd/containerd.sock\0";
+    let moved = rke2(kubelet);
+    fs::create_dir_all(moved.path("etc/rancher/rke2")).unwrap();
+    fs::write(moved.path("etc/rancher/rke2/config.yaml"), "data-dir: /data/rke2\n").unwrap();
+    let places =
+        [(k3s(), "var/lib/rancher/k3s"), (rke2(kubelet), "var/lib/rancher/rke2"), (moved, "data/rke2")];
+    for (mut node, data) in places {
+        node.spec.switch_kubelet = false;
+        let mirrors = format!("{data}/agent/etc/containerd/certs.d");
+        fs::create_dir_all(node.path(&format!("{mirrors}/docker.io"))).unwrap();
+        let lines = node.install().unwrap();
+        let settings = node.text("etc/podvisor/config.toml");
+        assert!(settings.contains(&format!("\nconfig_dir = \"/{mirrors}\"\n")), "{settings}");
+        assert!(lines.contains(&format!("mirrors: those of the other runtime, in /{mirrors}")), "{lines:?}");
+    }
+}
+
+#[test]
 fn a_file_of_k3s_that_replaces_the_arguments_keeps_it_from_being_switched() {
     let node = k3s();
     let other = node.path("etc/rancher/k3s/config.yaml.d/95-more.yaml");

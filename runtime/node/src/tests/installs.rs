@@ -42,6 +42,38 @@ fn a_second_installation_changes_and_starts_nothing() {
     assert!(lines.iter().any(|line| line.starts_with("files: 0 of 6")), "{lines:?}");
 }
 
+#[test]
+fn a_new_configuration_has_the_mirrors_of_containerd_unless_podvisor_has_some() {
+    let mirrors = |node: &Node| {
+        let configuration: toml::Table = node.text("etc/podvisor/config.toml").parse().unwrap();
+        let set = configuration.get("registries")?.get("config_dir")?.as_str()?;
+        Some(set.to_owned())
+    };
+    let node = Node::new();
+    fs::create_dir_all(node.path("etc/containerd/certs.d")).unwrap();
+    node.install().unwrap();
+    assert_eq!(mirrors(&node), None, "there are none");
+    let with_mirrors = || {
+        let node = Node::new();
+        fs::create_dir_all(node.path("etc/containerd/certs.d/docker.io")).unwrap();
+        fs::write(node.path("etc/containerd/certs.d/docker.io/hosts.toml"), "").unwrap();
+        node
+    };
+    let node = with_mirrors();
+    let lines = node.install().unwrap();
+    assert_eq!(mirrors(&node).as_deref(), Some("/etc/containerd/certs.d"));
+    let line = "mirrors: those of the other runtime, in /etc/containerd/certs.d";
+    assert!(lines.iter().any(|said| said == line), "{lines:?}");
+    let node = with_mirrors();
+    fs::create_dir_all(node.path("etc/podvisor/certs.d/_default")).unwrap();
+    node.install().unwrap();
+    assert_eq!(mirrors(&node), None, "Podvisor has its own");
+    let mut node = with_mirrors();
+    node.spec.upstream = Some("/run/crio/crio.sock".into());
+    node.install().unwrap();
+    assert_eq!(mirrors(&node), None, "they are not of that runtime");
+}
+
 fn downgrade_refused(node: &Node) {
     let refused = node.install().unwrap_err();
     let why = Error::source(&refused).unwrap().to_string();
