@@ -50,6 +50,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use runtime_image::Images;
 use runtime_pod::Pods;
+use tonic::{Code, Request};
 
 use self::cgroup_driver::NodesDriver;
 pub use self::error::UpstreamError;
@@ -79,8 +80,12 @@ impl UpstreamConfig {
     /// Checks that the upstream is usable. One that does not answer yet counts as usable.
     ///
     /// # Errors
-    /// As [`UpstreamConfig::check_images`], or the upstream has another cgroup driver.
+    /// As [`UpstreamConfig::check_images`], or the upstream has another cgroup driver or no CRI.
     pub async fn check(&self) -> Result<(), UpstreamError> {
+        let version = Link::new(&self.socket).fetch(watch::VERSION, Request::new(Bytes::new())).await;
+        if version.is_err_and(|status| status.code() == Code::Unimplemented) {
+            return Err(UpstreamError::NoCri { socket: self.socket.clone() });
+        }
         self.check_images().await?;
         let driver = NodesDriver::new(self.cgroup_driver).compare(&Link::new(&self.socket)).await;
         let socket = self.socket.clone();

@@ -61,15 +61,20 @@ fn other_runtime(upstream: &UpstreamConfig) -> Result<String, Problem> {
 
 /// The other runtime's problem, with the remedy for it.
 fn unusable(error: &UpstreamError) -> Problem {
-    let remedy = match error {
+    let problem = |remedy: &str| Problem::new(error.to_string(), remedy);
+    match error {
+        // Pods in VMs go on, as while that runtime is down.
+        UpstreamError::NoCri { .. } => problem(
+            "remove cri from disabled_plugins in its configuration and restart it, or set upstream.socket to another one",
+        )
+        .minor(),
         UpstreamError::Images { .. } => {
-            "set paths.state to a directory on that file system, or move one of both"
+            problem("set paths.state to a directory on that file system, or move one of both")
         }
         UpstreamError::CgroupDriver { .. } => {
-            "or remove cgroup.driver, and the kubelet gets that runtime's driver"
+            problem("or remove cgroup.driver, and the kubelet gets that runtime's driver")
         }
-    };
-    Problem::new(error.to_string(), remedy)
+    }
 }
 
 fn certificate(tls: &Tls, address: IpAddr) -> Result<String, Problem> {
@@ -221,6 +226,8 @@ mod tests {
         let (socket, why) = (PathBuf::from("/run/o.sock"), String::from("it differs"));
         let images = unusable(&UpstreamError::Images { socket: socket.clone(), why: why.clone() });
         assert!(images.why.contains("/run/o.sock: it differs") && images.remedy.contains("paths.state"));
+        let no_cri = unusable(&UpstreamError::NoCri { socket: socket.clone() });
+        assert!(no_cri.minor && no_cri.remedy.contains("disabled_plugins"), "{no_cri:?}");
         let driver = unusable(&UpstreamError::CgroupDriver { socket, why });
         assert!(driver.remedy.contains("cgroup.driver"), "{driver:?}");
     }

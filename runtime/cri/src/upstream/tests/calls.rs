@@ -250,3 +250,22 @@ async fn an_upstream_with_another_cgroup_driver_than_the_configured_one_is_not_u
     // A daemon goes on without it, for the pods in VMs.
     config(Some(CgroupDriver::Systemd)).check_images().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_containerd_without_its_cri_plugin_is_found_by_a_check() {
+    let world = World::start().await;
+    let config = UpstreamConfig {
+        socket: world.dir.path().join("upstream.sock"),
+        handlers: Vec::new(),
+        unnamed_pods: UnnamedPods::None,
+        state_dir: world.dir.path().to_owned(),
+        cgroup_driver: None,
+    };
+    config.check().await.unwrap();
+    for rpc in ["Version", "ImageFsInfo", "RuntimeConfig"] {
+        world.theirs.refuses(rpc, Status::unimplemented("unknown service runtime.v1.RuntimeService"));
+    }
+    let error = config.check().await.unwrap_err();
+    assert!(matches!(error, UpstreamError::NoCri { .. }), "{error}");
+    config.check_images().await.expect("the daemon serves pods in VMs all the same");
+}
