@@ -3,6 +3,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use runtime_pod::DaemonDirs;
@@ -12,12 +13,28 @@ use crate::config::Config;
 use crate::run::place::{self, Hold};
 use crate::state_lock::{StateLock, StateLockError};
 
+/// The interval between two looks at the lock of a command that may end.
+const LOCK_INTERVAL: Duration = Duration::from_millis(200);
+
 /// A daemon's place, and the locks to keep it from starting.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) daemon: DaemonPlace,
+    /// Whether it is a command's, which ends with it.
+    pub(super) is_private: bool,
     _node: Option<StateLock>,
     _private: Option<Hold>,
+}
+
+impl Place {
+    /// Returns once the command has ended whose daemon ran here. The node's daemon does not end so: it may be
+    /// back at once.
+    pub(super) async fn ended(&self) {
+        // A lock that cannot be asked for may be held.
+        while !self.is_private || place::is_used(&self.daemon.dirs.state_dir).unwrap_or(true) {
+            tokio::time::sleep(LOCK_INTERVAL).await;
+        }
+    }
 }
 
 /// Finds the daemons. With `hold`, stopped daemons are kept from starting until their places are dropped.
@@ -50,7 +67,7 @@ fn node(config: &Config, dirs: DaemonDirs, hold: bool) -> anyhow::Result<Place> 
         );
     }
     let daemon = DaemonPlace { dirs, socket, life };
-    Ok(Place { daemon, _node: lock, _private: None })
+    Ok(Place { daemon, is_private: false, _node: lock, _private: None })
 }
 
 fn private(dirs: DaemonDirs, hold: bool) -> anyhow::Result<Place> {
@@ -58,7 +75,7 @@ fn private(dirs: DaemonDirs, hold: bool) -> anyhow::Result<Place> {
     let runs = lock.is_none() && is_held(&dirs.state_dir, place::is_used)?;
     let life = if runs { Life::Serving } else { Life::Over };
     let daemon = DaemonPlace { socket: dirs.run_dir.join("podvisor.sock"), dirs, life };
-    Ok(Place { daemon, _node: None, _private: lock })
+    Ok(Place { daemon, is_private: true, _node: None, _private: lock })
 }
 
 fn is_held(state: &Path, probe: impl Fn(&Path) -> std::io::Result<bool>) -> anyhow::Result<bool> {

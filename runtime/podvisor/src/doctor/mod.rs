@@ -28,6 +28,12 @@ const LOOK_WITHIN: Duration = Duration::from_secs(60);
 /// The pause between two scans. A difference in only one of them was work in progress.
 const LOOKS_APART: Duration = Duration::from_secs(1);
 
+/// The most scans from the beginning, because a command ended under one with its daemon.
+const LOOKS_MAX: usize = 5;
+
+/// How long a command may take to end after its daemon.
+const COMMAND_ENDS_WITHIN: Duration = Duration::from_secs(10);
+
 /// Timeout for one removal: CNI plugins have a minute each.
 const REPAIR_WITHIN: Duration = Duration::from_secs(150);
 
@@ -76,13 +82,13 @@ async fn examine(config: &Config, Args { repair, form }: Args) -> anyhow::Result
         bail!("only root sees what belongs to pods");
     }
     let cni = Cni::new(config.cni.pod_networks());
-    let mut found = look(&cni, &daemons::find(config, false)?, &place::leases(config)).await?;
+    let (_, mut found) = look(&cni, config, false).await?;
     // Held until all is repaired, so no daemon starts meanwhile.
     let mut places = Vec::new();
     if !found.is_empty() {
         tokio::time::sleep(LOOKS_APART).await;
-        places = daemons::find(config, repair)?;
-        found = doctor::in_both(&found, look(&cni, &places, &place::leases(config)).await?);
+        let (held, found_again) = look(&cni, config, repair).await?;
+        (places, found) = (held, doctor::in_both(&found, found_again));
     }
     let mut reported = Vec::new();
     for difference in &found {
@@ -126,31 +132,54 @@ async fn take_away(difference: &Difference, cni: &Cni) -> Result<(), String> {
     }
 }
 
-/// Scans once: first the node, then the records.
-async fn look(cni: &Cni, places: &[Place], leases: &Path) -> anyhow::Result<Vec<Difference>> {
-    let places: Vec<DaemonPlace> = places.iter().map(|place| place.daemon.clone()).collect();
-    let (node, looked_at) = (cni.clone(), places.clone());
-    let leases = leases.to_owned();
+/// Scans, until no daemon ends meanwhile whose records count. Returns the places as they were. With `hold`,
+/// stopped daemons are kept from starting until the places are dropped.
+async fn look(cni: &Cni, config: &Config, hold: bool) -> anyhow::Result<(Vec<Place>, Vec<Difference>)> {
+    let leases = place::leases(config);
+    for _ in 0..LOOKS_MAX {
+        let places = daemons::find(config, hold)?;
+        if let Some(found) = look_once(cni, &places, &leases).await? {
+            return Ok((places, found));
+        }
+    }
+    bail!("commands with a daemon of their own end again and again: wait for them")
+}
+
+/// Scans once: first the node, then the records. `None` if a command ended meanwhile, whose daemon ran.
+async fn look_once(cni: &Cni, places: &[Place], leases: &Path) -> anyhow::Result<Option<Vec<Difference>>> {
+    let looked_at: Vec<DaemonPlace> = places.iter().map(|place| place.daemon.clone()).collect();
+    let (node, leases) = (cni.clone(), leases.to_owned());
     let looking = tokio::task::spawn_blocking(move || OnNode::look(&node, &looked_at, &leases));
     let node = within("the node's disks", looking).await??;
     let mut daemons = Vec::new();
     for place in places {
-        let record = record(&place).await?;
-        daemons.push(Daemon { place, record });
+        let Some(record) = record(place).await? else { return Ok(None) };
+        daemons.push(Daemon { place: place.daemon.clone(), record });
     }
-    Ok(doctor::differences(&daemons, &node))
+    Ok(Some(doctor::differences(&daemons, &node)))
 }
 
-async fn record(place: &DaemonPlace) -> anyhow::Result<OnRecord> {
-    match place.life {
-        Life::Over => Ok(OnRecord::default()),
-        Life::Serving => ask::on_record(&place.socket)
-            .await
-            .with_context(|| format!("asking the daemon on {}", place.socket.display())),
+/// A daemon's records; `None` if it was a command's, and has ended since it was found.
+async fn record(place: &Place) -> anyhow::Result<Option<OnRecord>> {
+    let daemon = &place.daemon;
+    match daemon.life {
+        Life::Over => Ok(Some(OnRecord::default())),
+        Life::Serving => {
+            let asked = tokio::select! {
+                asked = ask::on_record(&daemon.socket) => asked,
+                () = place.ended() => return Ok(None),
+            };
+            // The command ends after its daemon.
+            let may_end = asked.is_err() && place.is_private;
+            if may_end && tokio::time::timeout(COMMAND_ENDS_WITHIN, place.ended()).await.is_ok() {
+                return Ok(None);
+            }
+            asked.map(Some).with_context(|| format!("asking the daemon on {}", daemon.socket.display()))
+        }
         Life::Stopped => {
-            let dirs = place.dirs.clone();
+            let dirs = daemon.dirs.clone();
             let reading = tokio::task::spawn_blocking(move || OnRecord::of_stopped(&dirs));
-            Ok(within("the pods' records", reading).await??)
+            Ok(Some(within("the pods' records", reading).await??))
         }
     }
 }
@@ -159,5 +188,43 @@ async fn within<T>(what: &str, work: tokio::task::JoinHandle<T>) -> anyhow::Resu
     match tokio::time::timeout(LOOK_WITHIN, work).await {
         Ok(outcome) => Ok(outcome?),
         Err(_) => bail!("{what} did not answer within {} s", LOOK_WITHIN.as_secs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state_lock::StateLock;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_daemon_that_ends_with_its_command_has_no_records_to_wait_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.paths.state = dir.path().join("state");
+        config.paths.run = dir.path().join("run");
+        let private = config.paths.state.join("private/0");
+        std::fs::create_dir_all(&private).unwrap();
+        let command = StateLock::take(&private).unwrap();
+        let places = daemons::find(&config, false).unwrap();
+        let ending = &places[1];
+        assert_eq!(ending.daemon.life, Life::Serving);
+        let error = record(ending).await.unwrap_err().to_string();
+        assert!(error.contains("private/0/podvisor.sock"), "it hangs: {error}");
+        drop(command);
+        assert!(record(ending).await.unwrap().is_none(), "it has ended");
+        let looked_again = daemons::find(&config, false).unwrap();
+        assert!(record(&looked_again[1]).await.unwrap().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_nodes_daemon_is_waited_for_even_if_it_has_stopped_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::default();
+        config.paths.state = dir.path().join("state");
+        config.paths.socket = Some(dir.path().join("none.sock"));
+        let daemon = StateLock::take(&config.paths.state).unwrap();
+        let places = daemons::find(&config, false).unwrap();
+        drop(daemon);
+        record(&places[0]).await.unwrap_err();
     }
 }
