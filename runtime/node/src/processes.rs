@@ -13,8 +13,15 @@ const VMM: &str = "podvisor-vmm";
 /// The cgroup of VMMs without a pod: the daemon makes them in advance, and ends them when it stops.
 const UNCLAIMED: &str = "/podvisor-unclaimed";
 
-/// In the cgroup of each of the kubelet's pods, by either of its cgroup drivers.
+/// In the cgroup of each of the kubelet's pods, by either of its cgroup drivers. Names are relative to the
+/// reader's cgroup namespace: from within a container, with the driver cgroupfs, this one falls away.
 const PODS: &str = "kubepods";
+
+/// The beginning of a pod's own cgroup with that driver. The pod's UID follows.
+const POD: &str = "pod";
+
+/// The fewest characters of a pod's UID: one without hyphens, as a static pod's is.
+const UID_CHARS_MIN: usize = 32;
 
 /// In the cgroup of a pod's VMM.
 const OURS: &str = "/podvisor-";
@@ -30,16 +37,15 @@ pub enum ProcessesError {
     None,
 }
 
-/// Returns the process IDs of the VMMs with a pod. A container's process of that name is none: a VMM has no
-/// process ID namespace of its own. Cgroups alone do not say it. Their names are relative to the reader's
-/// cgroup namespace, so from within a container most of them have no [`PODS`] with the driver cgroupfs.
+/// Returns the process IDs of the VMMs with a pod. A container's process of that name is none: it is in a
+/// pod's cgroup without a VMM's name, or has a process ID namespace of its own, unlike a VMM.
 ///
 /// # Errors
 /// The node's `/proc` cannot be read, or shows nothing.
 pub fn vmms(root: &HostRoot) -> Result<Vec<u32>, ProcessesError> {
     let has_pod = |pid: u32| {
         let cgroups = cgroups(root, pid);
-        let is_of_container = cgroups.contains(PODS) && !cgroups.contains(OURS);
+        let is_of_container = is_of_pod(&cgroups) && !cgroups.contains(OURS);
         !is_of_container && !is_nested(root, pid) && !cgroups.lines().any(|line| line.ends_with(UNCLAIMED))
     };
     let vmms = all(root)?.into_iter().filter(|(pid, name)| name == VMM && has_pod(*pid));
@@ -58,8 +64,17 @@ pub(crate) struct Process {
 /// cgroup. kind has a kubelet in a container, and any tenant may call a program so.
 pub(crate) fn of_node(root: &HostRoot, name: &str) -> Result<Vec<Process>, ProcessesError> {
     let mut processes = named(root, name)?;
-    processes.retain(|process| !is_nested(root, process.pid) && !cgroups(root, process.pid).contains(PODS));
+    processes.retain(|process| !is_nested(root, process.pid) && !is_of_pod(&cgroups(root, process.pid)));
     Ok(processes)
+}
+
+/// Whether cgroups are a pod's of the kubelet.
+fn is_of_pod(cgroups: &str) -> bool {
+    let is_uid = |uid: &str| {
+        uid.len() >= UID_CHARS_MIN && uid.chars().all(|letter| letter.is_ascii_hexdigit() || letter == '-')
+    };
+    let mut names = cgroups.split(['/', '\n']);
+    cgroups.contains(PODS) || names.any(|name| name.strip_prefix(POD).is_some_and(is_uid))
 }
 
 /// Whether a process has a process ID namespace of its own, as containers without the node's have.

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 
 use super::node::{Node, WAITING};
 use crate::leave::LeaveError;
+use crate::processes;
 use crate::remove::RemoveError;
 
 /// New paths on the node.
@@ -126,6 +127,26 @@ fn vms_that_the_daemon_made_ahead_are_in_nobodys_way() {
         fs::remove_dir_all(node.path("proc/78")).unwrap();
         node.remove(false, false).unwrap();
     }
+}
+
+#[test]
+fn a_containers_process_with_the_name_of_a_vmm_is_in_nobodys_way() {
+    let node = Node::new();
+    node.install().unwrap();
+    // With the driver cgroupfs, from a container beside it. It has the node's process IDs.
+    let pod = "pod1f0c9b0e-6f9d-4c58-9a77-3f4c6a2d1e00";
+    for (pid, name) in [(77, "podvisor-vmm"), (79, "kubelet")] {
+        node.process(pid, name, "");
+        fs::write(node.path(&format!("proc/{pid}/cgroup")), format!("0::/../../{pod}/c2\n")).unwrap();
+        fs::write(node.path(&format!("proc/{pid}/status")), format!("NSpid:\t{pid}\n")).unwrap();
+    }
+    node.process(78, "podvisor-vmm", "");
+    fs::write(node.path("proc/78/cgroup"), format!("0::/../../{pod}/podvisor-0123\n")).unwrap();
+    let error = node.remove(false, false).unwrap_err();
+    assert!(error.to_string().contains("processes 78: drain the node"), "{error}");
+    let kubelets: Vec<u32> =
+        processes::of_node(&node.root, "kubelet").unwrap().iter().map(|found| found.pid).collect();
+    assert_eq!(kubelets, [40]);
 }
 
 #[test]
