@@ -59,6 +59,7 @@ use self::known::Known;
 pub(crate) use self::layer::WithUpstream;
 use self::link::Link;
 use self::local::Local;
+use self::route::v1_path;
 use crate::runtime::status::CgroupDriver;
 
 /// The configuration of another runtime, and its handlers.
@@ -82,7 +83,8 @@ impl UpstreamConfig {
     /// # Errors
     /// As [`UpstreamConfig::check_images`], or the upstream has another cgroup driver or no CRI.
     pub async fn check(&self) -> Result<(), UpstreamError> {
-        let version = Link::new(&self.socket).fetch(watch::VERSION, Request::new(Bytes::new())).await;
+        let version = v1_path("RuntimeService", "Version");
+        let version = Link::new(&self.socket).fetch(&version, Request::new(Bytes::new())).await;
         if version.is_err_and(|status| status.code() == Code::Unimplemented) {
             return Err(UpstreamError::NoCri { socket: self.socket.clone() });
         }

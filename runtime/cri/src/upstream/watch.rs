@@ -29,7 +29,7 @@ const LISTS: [(Listed, &str); 5] = [
 ];
 
 /// The request of a check.
-pub(super) const VERSION: &str = "/runtime.v1.RuntimeService/Version";
+const VERSION: &str = "/runtime.v1.RuntimeService/Version";
 
 impl Upstream {
     /// Keeps the link's state up to date, and the known lists on disk.
