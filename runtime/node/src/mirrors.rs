@@ -1,6 +1,6 @@
-//! The mirrors of registries that the other runtime has, for a new configuration. containerd's are directories
-//! with a `hosts.toml`, and Podvisor reads the same form. CRI-O's `registries.conf` has another one. Nothing
-//! here changes a file.
+//! The mirrors of registries that the other runtime has, for a new configuration. containerd's are
+//! directories with a `hosts.toml`, and Podvisor reads the same form. CRI-O's `registries.conf` has another
+//! one. Nothing here changes a file.
 
 use std::path::{Path, PathBuf};
 
