@@ -1,7 +1,8 @@
 //! The schema's version, and the upgrades from one to the next.
 //!
 //! To change the stored form, raise [`SCHEMA_VERSION`] and add a step to [`UPGRADES`]. The step runs once, in
-//! the transaction writing the new version.
+//! the transaction writing the new version. A field that an earlier daemon must not pass over is a change,
+//! too: that daemon would drop it with its next write. `stored.txt` has all fields beside the number.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use crate::error::{StoreError, reading, writing};
 use crate::table::Table;
 
 /// Version written by this code, and the newest it can read.
-pub const SCHEMA_VERSION: u64 = 2;
+pub const SCHEMA_VERSION: u64 = 3;
 
 /// VM memory in bytes that version 1 assumed for the kernel and the agent if no overhead was sent.
 const GUEST_OVERHEAD_V1: u64 = 48 << 20;
@@ -23,8 +24,9 @@ const VERSION_KEY: &str = "schema_version";
 /// A step from one version to the next.
 type Upgrade = fn(&WriteTransaction) -> Result<(), StoreError>;
 
-/// Step `i` upgrades from version `i + 1` to `i + 2`.
-const UPGRADES: [Upgrade; SCHEMA_VERSION as usize - 1] = [sizes_become_bounds];
+/// Step `i` upgrades from version `i + 1` to `i + 2`. Version 3 has the places of a pod's volumes. Records
+/// without them are right as they are, but a daemon of version 2 would drop the places.
+const UPGRADES: [Upgrade; SCHEMA_VERSION as usize - 1] = [sizes_become_bounds, |_| Ok(())];
 
 /// Returns true if the file has this version already. Then opening it needs no write, so the daemon can start
 /// with a full disk.

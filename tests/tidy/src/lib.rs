@@ -31,6 +31,7 @@ pub mod rows;
 pub mod sentences;
 pub mod sizes;
 pub mod steps;
+pub mod stored;
 pub mod unsafe_code;
 pub mod versions;
 pub mod words;

@@ -8,7 +8,7 @@ use std::{path::Path, sync::LazyLock};
 use tests_tidy::{
     Crate, Repository, Source, annotations, book, breaches::Breaches, callers, code::Code, commits, cycles,
     edges, features, fuzz_lock, headers, licences, links, metrics, named_tests, names, quotes, rows,
-    sentences, sizes, steps, unsafe_code, versions, words,
+    sentences, sizes, steps, stored, unsafe_code, versions, words,
 };
 
 static REPOSITORY: LazyLock<Repository> = LazyLock::new(|| Repository::read().unwrap());
@@ -208,4 +208,11 @@ fn annotations_of_the_code_are_on_the_operators_page() {
     let tree = links::Tree::read().unwrap();
     assert!(annotations::of_code(&REPOSITORY.sources).len() > 5, "the code is read whole");
     holds(&annotations::check(&tree.pages[annotations::PAGE], &REPOSITORY.sources));
+}
+
+#[test]
+fn the_stored_form_changes_with_a_decision_about_its_number() {
+    let list =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(stored::LIST));
+    holds(&stored::check(&REPOSITORY.sources, &list.unwrap()));
 }
