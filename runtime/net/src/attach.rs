@@ -37,6 +37,8 @@ pub(crate) struct Attached {
     pub(crate) interfaces: Vec<PodInterface>,
     pub(crate) routes: Vec<PodRoute>,
     pub(crate) neighbours: Vec<PodNeighbour>,
+    /// Names of the interfaces that took the frames of all groups before, for [`detach`].
+    pub(crate) all_groups: Vec<String>,
 }
 
 /// The namespace's configuration by netlink, read once, before anything is changed.
@@ -57,9 +59,12 @@ pub(crate) async fn attach(handle: Handle, first: &str, named: Vec<String>) -> R
         dump.routes.iter().filter_map(|message| route::route(message, &names)).collect();
     route::in_order(&mut routes);
     let neighbours = dump.neighbours.iter().filter_map(|message| route::neighbour(message, &names)).collect();
-    let mut interfaces = Vec::new();
+    let (mut interfaces, mut all_groups) = (Vec::new(), Vec::new());
     for (number, (name, link)) in chosen.into_iter().enumerate() {
         let index = link.header.index;
+        if link.header.flags.contains(LinkFlags::Allmulti) {
+            all_groups.push(name.clone());
+        }
         let (mac, mtu) = (mac(&name, link)?, mtu(&name, link)?);
         let mine = |message: &&AddressMessage| message.header.index == index;
         let addresses = dump.addresses.iter().filter(mine).filter_map(route::address).collect();
@@ -69,7 +74,7 @@ pub(crate) async fn attach(handle: Handle, first: &str, named: Vec<String>) -> R
         join(&handle, index, mtu, &tap_name).await?;
         interfaces.push(PodInterface { name, mac, mtu, addresses, tap });
     }
-    Ok(Attached { interfaces, routes, neighbours })
+    Ok(Attached { interfaces, routes, neighbours, all_groups })
 }
 
 impl NetlinkDump {
@@ -244,11 +249,16 @@ async fn join(handle: &Handle, inner: u32, mtu: u16, tap_name: &str) -> Result<(
 }
 
 /// Undoes the change of [`attach`] that outlives the namespace. A link of the node, lent to the pod by a
-/// plugin, goes back to the node at DEL. It should not take the frames of all groups there.
-pub(crate) async fn detach(handle: Handle) -> Result<(), NetError> {
+/// plugin, goes back to the node at DEL. It should not take the frames of all groups there, unless it is one
+/// of `all_groups`, which did before.
+pub(crate) async fn detach(handle: Handle, all_groups: Vec<String>) -> Result<(), NetError> {
     let failed = |source| NetError::Netlink { action: "resetting the pod's links".into(), source };
     let links: Vec<LinkMessage> = handle.link().get().execute().try_collect().await.map_err(failed)?;
-    for link in links.iter().filter(|link| link.header.flags.contains(LinkFlags::Allmulti)) {
+    let is_changed = |link: &&LinkMessage| {
+        link.header.flags.contains(LinkFlags::Allmulti)
+            && !name(link).is_some_and(|name| all_groups.iter().any(|kept| kept == name))
+    };
+    for link in links.iter().filter(is_changed) {
         let some_groups = LinkUnspec::new_with_index(link.header.index).allmulticast(false).build();
         handle.link().set(some_groups).execute().await.map_err(failed)?;
     }

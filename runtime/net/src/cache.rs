@@ -27,6 +27,16 @@ pub(crate) struct Entry {
     pub(crate) spec: PodNetworkSpec,
     /// The last plugin's answer; `Null` until all plugins have succeeded.
     pub(crate) result: Value,
+    /// Interfaces that took the frames of all groups before the pod had them. Entries of earlier versions
+    /// name none.
+    pub(crate) all_groups: Vec<String>,
+}
+
+impl Entry {
+    /// An ADD without an end yet.
+    pub(crate) fn begun(list: NetworkList, spec: PodNetworkSpec) -> Entry {
+        Entry { list, spec, result: Value::Null, all_groups: Vec::new() }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -37,6 +47,8 @@ struct OnDisk {
     spec: PodNetworkSpec,
     #[serde(default)]
     result: Value,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    all_groups: Vec<String>,
 }
 
 /// A network configuration list as CNI writes it, so that reading it back checks it again.
@@ -80,6 +92,7 @@ impl Cache {
             },
             spec: entry.spec.clone(),
             result: entry.result.clone(),
+            all_groups: entry.all_groups.clone(),
         };
         let text = serde_json::to_vec(&on_disk).map_err(io::Error::from).map_err(failed)?;
         let draft = draft(&path);
@@ -112,10 +125,10 @@ impl Cache {
     }
 
     fn parse(text: &[u8]) -> Result<Entry, Box<dyn std::error::Error>> {
-        let OnDisk { file, network, spec, result } = serde_json::from_slice(text)?;
+        let OnDisk { file, network, spec, result, all_groups } = serde_json::from_slice(text)?;
         let list = config::parse(&file, &serde_json::to_vec(&network)?)?;
         spec.check()?;
-        Ok(Entry { list, spec, result })
+        Ok(Entry { list, spec, result, all_groups })
     }
 
     /// Returns whether the pod has an entry, readable or not.
@@ -226,7 +239,7 @@ mod tests {
         let text = br#"{"cniVersion":"0.4.0","name":"net","plugins":[{"type":"bridge","mtu":9}]}"#;
         let list = config::parse(Path::new("/etc/cni/net.d/10-net.conflist"), text).unwrap();
         let spec = PodNetworkSpec { pod_id: "p1".into(), ..Default::default() };
-        Entry { list, spec, result: json!({"ips": []}) }
+        Entry { list, spec, result: json!({"ips": []}), all_groups: vec!["eth0".into()] }
     }
 
     #[test]

@@ -284,7 +284,7 @@ impl Cni {
         let list = step(span!("read the CNI configuration"), began_with.on_files(Cni::list)).await?;
         let path = self.netns_path(&spec.pod_id);
         let watch = step(span!("make the namespace"), self.namespace(&path)).await?;
-        let entry = Entry { list, spec: spec.clone(), result: serde_json::Value::Null };
+        let entry = Entry::begun(list, spec.clone());
         match began_with.connect(entry, &path, watch).await {
             Ok(network) => Ok(network),
             Err(cause) => Err(match self.take_down(spec).await {
@@ -350,6 +350,11 @@ impl Cni {
         let settings = sources.settings.decide(watch.end(sources.settings.replays()).await)?;
         let attaching = netns::within(path, |handle| attach::attach(handle, INTERFACE, reported.interfaces));
         let attached = step(span!("make the taps"), attaching).await?;
+        // Hardly a pod has such a link, so hardly a start has this write.
+        if !attached.all_groups.is_empty() {
+            entry.all_groups = attached.all_groups;
+            self.remember(&entry).await?;
+        }
         Ok(PodNetwork {
             netns: path.to_owned(),
             interfaces: attached.interfaces,
@@ -376,11 +381,14 @@ impl Cni {
         let (id, path) = (spec.pod_id.clone(), self.netns_path(&spec.pod_id));
         let netns: OsString = if netns::exists(&path) { (&path).into() } else { OsString::new() };
         let (owned, has_netns) = (spec.clone(), !netns.is_empty());
-        if has_netns && let Err(error) = netns::within(&path, attach::detach).await {
+        let entry = self.on_files(move |cni| cni.recorded_add(&owned, has_netns)).await?;
+        let all_groups = entry.as_ref().map(|entry| entry.all_groups.clone()).unwrap_or_default();
+        let detaching = |handle| attach::detach(handle, all_groups);
+        if has_netns && let Err(error) = netns::within(&path, detaching).await {
             // Without it everything works; a link of the node may get more frames than before.
             tracing::debug!(pod = spec.pod_id, error = error.chain(), "the pod's links are not as before");
         }
-        if let Some(entry) = self.on_files(move |cni| cni.recorded_add(&owned, has_netns)).await? {
+        if let Some(entry) = entry {
             // A plugin may still be running if its ADD has not ended with a result.
             if entry.result.is_null() {
                 let path = path.clone();
@@ -415,7 +423,7 @@ impl Cni {
                 return Ok(None);
             }
         };
-        Ok(Some(Entry { list, spec: spec.clone(), result: serde_json::Value::Null }))
+        Ok(Some(Entry::begun(list, spec.clone())))
     }
 }
 

@@ -78,23 +78,27 @@ fn lease_socket(netns: &Path) -> OwnedFd {
 
 #[test]
 fn a_link_of_the_node_lent_to_a_pod_comes_back_as_it_was() {
-    on_a_node(async |node| {
-        run("ip", "link add dev nic0 type veth peer name far0");
-        run("ip", "link set dev far0 up");
-        node.write_network(&format!(
-            r#"{{"cniVersion":"1.0.0","name":"net","plugins":[{{"type":"host-device","device":"nic0",
-               "ipam":{{"type":"host-local","dataDir":"{}","subnet":"10.91.0.0/24"}}}}]}}"#,
-            node.leases().display()
-        ));
-        let network = node.cni.setup(&spec()).await.unwrap();
-        assert_eq!(network.interfaces[0].name, "eth0");
-        let eth0 = format!("--net={}/netns/podvisor-p1 ip -o link show dev eth0", node.dir.path().display());
-        assert!(run("nsenter", &eth0).contains("ALLMULTI"), "{}", run("nsenter", &eth0));
-        drop(network);
-        node.cni.teardown(&spec()).await.unwrap();
-        let nic0 = run("ip", "-o link show dev nic0");
-        assert!(!nic0.contains("ALLMULTI"), "{nic0}");
-    });
+    for before in ["off", "on"] {
+        on_a_node(async move |node| {
+            run("ip", "link add dev nic0 type veth peer name far0");
+            run("ip", "link set dev far0 up");
+            run("ip", &format!("link set dev nic0 allmulticast {before}"));
+            node.write_network(&format!(
+                r#"{{"cniVersion":"1.0.0","name":"net","plugins":[{{"type":"host-device","device":"nic0",
+                   "ipam":{{"type":"host-local","dataDir":"{}","subnet":"10.91.0.0/24"}}}}]}}"#,
+                node.leases().display()
+            ));
+            let network = node.cni.setup(&spec()).await.unwrap();
+            assert_eq!(network.interfaces[0].name, "eth0");
+            let netns = node.dir.path().join("netns/podvisor-p1");
+            let eth0 = run("nsenter", &format!("--net={} ip -o link show dev eth0", netns.display()));
+            assert!(eth0.contains("ALLMULTI"), "{eth0}");
+            drop(network);
+            node.cni.teardown(&spec()).await.unwrap();
+            let nic0 = run("ip", "-o link show dev nic0");
+            assert_eq!(nic0.contains("ALLMULTI"), before == "on", "{nic0}");
+        });
+    }
 }
 
 #[test]
