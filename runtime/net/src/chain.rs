@@ -218,7 +218,7 @@ impl Plugins {
         Ok((name, found))
     }
 
-    fn path(&self) -> OsString {
+    pub(crate) fn path(&self) -> OsString {
         let dirs: Vec<_> = self.dirs.iter().map(|dir| dir.as_os_str()).collect();
         dirs.join(std::ffi::OsStr::new(":"))
     }

@@ -19,6 +19,7 @@ use std::{
 
 use runtime_blocking::Pool;
 use runtime_spans::{span, step};
+use tokio::sync::OnceCell;
 
 use crate::asked::Asked;
 use crate::{
@@ -76,6 +77,9 @@ pub struct CniConfig {
     pub spares_max: usize,
     /// The policy for settings left by plugins in a pod's namespace.
     pub settings: SettingsPolicy,
+    /// Whether [`Cni::collect_garbage`] runs. Of several daemons with the same records only one may: each
+    /// keeps ADDs and GC apart for itself alone.
+    pub collects_garbage: bool,
 }
 
 impl Default for CniConfig {
@@ -89,6 +93,7 @@ impl Default for CniConfig {
             open_files_max: None,
             spares_max: 0,
             settings: SettingsPolicy::default(),
+            collects_garbage: true,
         }
     }
 }
@@ -105,6 +110,9 @@ pub struct Cni {
     /// A reader is a pod's setup or teardown. The writer is the plugins' GC. The specification forbids
     /// running both at once.
     exclusive: Arc<tokio::sync::RwLock<()>>,
+    collects_garbage: bool,
+    /// Set once no plugin of an earlier daemon's GC runs any more.
+    earlier_ended: Arc<OnceCell<()>>,
     asked: Arc<Asked>,
     /// The errors of skipped configurations, as last logged.
     skipped: Arc<Mutex<Vec<String>>>,
@@ -129,7 +137,7 @@ impl Cni {
             open_files_max: config.open_files_max,
             busy_wait: BUSY_WAIT,
         };
-        let CniConfig { conf_dir, spares_max, settings, .. } = config;
+        let CniConfig { conf_dir, spares_max, settings, collects_garbage, .. } = config;
         let sources = Sources { conf_dir, plugins, spares_max, settings };
         Self {
             sources: Arc::new(RwLock::new(Arc::new(sources))),
@@ -138,6 +146,8 @@ impl Cni {
             files: Pool::new("the disk of CNI's files", FILE_THREADS),
             spares: Arc::default(),
             exclusive: Arc::default(),
+            collects_garbage,
+            earlier_ended: Arc::default(),
             asked: Arc::default(),
             skipped: Arc::default(),
         }
@@ -192,12 +202,31 @@ impl Cni {
     /// addresses. Attachments of this daemon and of other libcni users on the node stay. Failures are only
     /// logged, because nothing depends on this.
     pub async fn collect_garbage(&self) {
+        if !self.collects_garbage {
+            return;
+        }
         if let Err(error) = self.as_of_now().collect().await {
             tracing::info!(error = error.chain(), "CNI plugins are not asked to clean up");
         }
     }
 
+    /// Ends what is left of an earlier daemon's GC. It would free the addresses of pods started since. Beside
+    /// another daemon it may be that one's.
+    async fn end_earlier_gc(&self) {
+        if !self.collects_garbage {
+            return;
+        }
+        let ending = async || {
+            let path = self.sources().plugins.path();
+            if let Err(error) = self.on_files(move |_| leftover::end_gc(&path)).await {
+                tracing::warn!(error = error.chain(), "CNI plugins of an earlier daemon may still clean up");
+            }
+        };
+        self.earlier_ended.get_or_init(ending).await;
+    }
+
     async fn collect(&self) -> Result<(), NetError> {
+        self.end_earlier_gc().await;
         let list = self.on_files(Cni::list).await?;
         // Behind the lock every pod's start and stop waits, so it is not even asked for without need.
         if !list.collects() {
@@ -279,6 +308,7 @@ impl Cni {
     /// [`NetError::Undo`], and [`Cni::teardown`] must be called again.
     pub async fn setup(&self, spec: &PodNetworkSpec) -> Result<PodNetwork, NetError> {
         spec.check()?;
+        self.end_earlier_gc().await;
         let _shared = self.exclusive.read().await;
         let began_with = self.as_of_now();
         let list = step(span!("read the CNI configuration"), began_with.on_files(Cni::list)).await?;
@@ -392,7 +422,7 @@ impl Cni {
             // A plugin may still be running if its ADD has not ended with a result.
             if entry.result.is_null() {
                 let path = path.clone();
-                let ending = self.on_files(move |_| leftover::end(&path));
+                let ending = self.on_files(move |_| leftover::end_add(&path));
                 step(span!("end the interrupted ADD"), ending).await?;
             }
             let sources = self.sources();

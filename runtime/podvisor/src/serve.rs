@@ -135,7 +135,7 @@ async fn run(start: Start, streams: &Handle) -> anyhow::Result<()> {
     let listener = listen(&socket)?;
     let images = Images::open(&config.paths.state.join("images"), registry_config(config))
         .context("opening the image store")?;
-    let cni = cni(config)?;
+    let cni = cni(config, args)?;
     let network = CniNetwork::new(cni.clone(), config);
     let streaming = streams.spawn(Server::start(config.streaming.address, config.streaming.tls())).await??;
     let watchdog = Arc::<Watchdog>::default();
@@ -211,10 +211,12 @@ fn report(socket: &Path, pods: Pods, streams: Handle, watchdog: Arc<Watchdog>) {
     });
 }
 
-/// The node's networks. Raises the limit of open descriptors, but not for plugins.
-fn cni(config: &Config) -> anyhow::Result<Cni> {
-    let open_files_max = descriptors::raise().context("raising the limit of open descriptors")?;
-    Ok(Cni::new(CniConfig { open_files_max: Some(open_files_max), ..config.cni.pod_networks() }))
+/// The node's networks. Raises the limit of open descriptors, but not for plugins. Beside a private daemon
+/// there are others, with the same records of networks.
+fn cni(config: &Config, args: Args) -> anyhow::Result<Cni> {
+    let open_files_max = Some(descriptors::raise().context("raising the limit of open descriptors")?);
+    let collects_garbage = !args.private;
+    Ok(Cni::new(CniConfig { open_files_max, collects_garbage, ..config.cni.pod_networks() }))
 }
 
 /// The node's plugins, if enabled. A node's plugins do not apply to a private daemon's pods.

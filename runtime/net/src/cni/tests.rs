@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 
 use super::*;
 
@@ -36,6 +37,35 @@ async fn a_pod_whose_network_changes_holds_up_no_other_for_a_cleaning() {
     let next = cni.exclusive.try_read();
     assert!(next.is_ok(), "it has given up, and the next pod does not wait behind it");
     drop((next, changes));
+}
+
+#[tokio::test]
+async fn a_cleaning_left_by_an_earlier_daemon_ends_before_the_first_pod() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = directories(dir.path());
+    let mut plugin = std::process::Command::new("sleep");
+    plugin.arg("1000").env("CNI_COMMAND", "GC").env("CNI_PATH", &config.bin_dirs[0]).process_group(0);
+    let mut plugin = plugin.spawn().unwrap();
+    let spec = PodNetworkSpec { pod_id: "p1".into(), ..PodNetworkSpec::default() };
+    let refused = Cni::new(config).setup(&spec).await.unwrap_err();
+    assert!(matches!(refused, NetError::NoConfig { .. }), "{refused}");
+    assert_eq!(plugin.wait().unwrap().signal(), Some(9));
+}
+
+#[tokio::test]
+async fn a_daemon_that_is_not_alone_has_plugins_clean_nothing_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = directories(dir.path());
+    let called = dir.path().join("called");
+    let script = format!("#!/bin/sh\necho $CNI_COMMAND >>{}\n", called.display());
+    let plugin = config.bin_dirs[0].join("bridge");
+    fs::write(&plugin, script).unwrap();
+    fs::set_permissions(&plugin, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(dir.path().join("net.d/10-net.conflist"), LIST.replace("1.0.0", "1.1.0")).unwrap();
+    Cni::new(CniConfig { collects_garbage: false, ..config.clone() }).collect_garbage().await;
+    assert!(!called.exists());
+    Cni::new(config).collect_garbage().await;
+    assert_eq!(fs::read_to_string(called).unwrap(), "GC\n");
 }
 
 #[test]
