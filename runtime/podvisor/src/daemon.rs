@@ -121,6 +121,8 @@ pub(crate) struct NodeStatus {
     /// Ids of all pods in VMs. Other listed pods are another runtime's. `None` if the daemon is too old to
     /// report them.
     pub(crate) in_vms: Option<BTreeSet<String>>,
+    /// Ids of the pods being started. Empty if the daemon is too old to report them.
+    pub(crate) starting: BTreeSet<String>,
     /// Memory of VMs in bytes, by the pod's id.
     pub(crate) vm_memory: BTreeMap<String, u64>,
     /// Ids of the pods whose writes wait for room on the node.
@@ -133,6 +135,8 @@ pub(crate) struct NodeStatus {
 #[derive(Debug, Default, Deserialize)]
 struct StatusInfo {
     pods: Option<BTreeSet<String>>,
+    #[serde(default)]
+    starting: BTreeSet<String>,
     #[serde(default)]
     vms: BTreeMap<String, Vm>,
 }
@@ -305,11 +309,12 @@ fn image_spec(name: &str) -> Option<v1::ImageSpec> {
 fn node_status(answer: v1::StatusResponse) -> NodeStatus {
     let info = answer.info.get("config").map(String::as_str).unwrap_or_default();
     // An older daemon reports less.
-    let StatusInfo { pods, vms } = serde_json::from_str(info).unwrap_or_default();
+    let StatusInfo { pods, starting, vms } = serde_json::from_str(info).unwrap_or_default();
     let conditions = answer.status.unwrap_or_default().conditions;
     let waiting = vms.iter().filter(|(_, vm)| vm.full_disks > 0);
     NodeStatus {
         in_vms: pods,
+        starting,
         waiting_for_room: waiting.map(|(id, _)| id.clone()).collect(),
         vm_memory: vms.into_iter().map(|(id, vm)| (id, vm.memory_bytes)).collect(),
         wrong: conditions.into_iter().filter(|condition| !condition.status).collect(),
@@ -349,7 +354,8 @@ mod tests {
         };
         let status = of(r#"{"pods":["a"],"vms":{"a":{"memory_bytes":7,"vcpus":1}},"later":[]}"#);
         assert_eq!((status.in_vms.unwrap().len(), status.vm_memory["a"]), (1, 7));
-        assert!(status.waiting_for_room.is_empty());
+        assert!(status.waiting_for_room.is_empty() && status.starting.is_empty());
+        assert_eq!(of(r#"{"pods":["a","b"],"starting":["b"]}"#).starting, ["b".to_owned()].into());
         let full = of(r#"{"pods":["a"],"vms":{"a":{"memory_bytes":7,"full_disks":2}}}"#);
         assert_eq!(full.waiting_for_room, ["a".to_owned()].into());
         assert!(of(r#"{"pods":["a"]}"#).vm_memory.is_empty());

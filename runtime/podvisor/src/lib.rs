@@ -51,6 +51,7 @@ mod session;
 mod show;
 mod size;
 mod sought;
+mod starting;
 mod state_lock;
 mod stop;
 mod terminal;

@@ -13,6 +13,7 @@ use crate::one_by_one::{self, Subject};
 use crate::run::{NAMESPACE, logs};
 use crate::show::{escape, out};
 use crate::sought::{Kind, SoughtError, candidates, find};
+use crate::starting;
 
 /// Names of running pods in a refusal.
 const NAMES_MAX: usize = 20;
@@ -47,6 +48,10 @@ enum ChoiceError {
 /// Removes the pods.
 pub(crate) async fn remove(config: &Config, args: Args) -> anyhow::Result<ExitCode> {
     let daemon = Daemon::dial(config).await?;
+    if args.all_vms {
+        // With its pods still coming, a runtime cannot be removed.
+        starting::wait(&daemon).await?;
+    }
     let (pods, _) = listing::ask(&daemon).await?;
     let chosen = choose(&pods, &args)?;
     one_by_one::each(chosen, "removed", async |pod: &&Pod| Ok(remove_one(&daemon, config, pod).await?)).await

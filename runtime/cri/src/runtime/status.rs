@@ -122,6 +122,8 @@ pub(crate) async fn status(
 struct OfPods {
     /// Ids of all pods, including starting ones: `podvisor doctor` compares them with the node's resources.
     ids: Vec<String>,
+    /// Ids of the pods being started: `podvisor rm --all-vms` waits for them.
+    starting: Vec<String>,
     /// Sizes of the VMs of ready pods, by the pods' ids, for `podvisor ps`.
     vms: serde_json::Map<String, Value>,
     /// Why something of a pod could not be removed, by the pods' ids, for `podvisor doctor`.
@@ -155,7 +157,8 @@ impl OfPods {
             Some((pod.id.clone(), Value::String(why)))
         });
         let unclean = unclean.collect();
-        OfPods { ids: pods.ids(), vms, unclean, quarantined: pods.quarantined(), versions }
+        let (ids, starting) = (pods.ids(), pods.starting());
+        OfPods { ids, starting, vms, unclean, quarantined: pods.quarantined(), versions }
     }
 }
 
@@ -246,6 +249,7 @@ fn info(node: &Node, configuration: &ConfigurationView, of_pods: &OfPods) -> Val
         // containerd's name: clients look there for the file system of containers' roots.
         "stateDir": node.state_dir,
         "pods": of_pods.ids,
+        "starting": of_pods.starting,
         "quarantine": of_pods.quarantined,
         "unclean": of_pods.unclean,
         "vms": of_pods.vms,

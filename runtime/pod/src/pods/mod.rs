@@ -202,6 +202,11 @@ impl Pods {
         ids
     }
 
+    /// Ids of the pods being started. They are in no list yet.
+    pub fn starting(&self) -> Vec<String> {
+        self.node.roster.starting()
+    }
+
     /// Names of the unreadable values in quarantine, as of this daemon's start.
     pub fn quarantined(&self) -> Vec<String> {
         self.node.records.quarantined()

@@ -303,6 +303,13 @@ impl Roster {
         ids.into_iter().cloned().collect()
     }
 
+    /// Ids of pods that hold a name and are not listed yet.
+    pub(crate) fn starting(&self) -> Vec<String> {
+        let state = self.read();
+        let held: BTreeSet<&String> = state.names.values().map(|holder| &holder.id).collect();
+        held.into_iter().filter(|id| !state.pods.contains_key(*id)).cloned().collect()
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,6 +13,7 @@ use crate::daemon::{Daemon, DaemonError};
 use crate::listing::{self, Pod, Runtime};
 use crate::one_by_one::Subject;
 use crate::show::out;
+use crate::starting;
 
 /// Names of pods in a refusal.
 const NAMES_MAX: usize = 20;
@@ -33,6 +34,7 @@ pub(crate) async fn end_pods(config: &Config, force: bool) -> anyhow::Result<Exi
             });
         }
     };
+    starting::wait(&daemon).await?;
     let (pods, _) = listing::ask(&daemon).await?;
     if pods.iter().any(|pod| pod.runtime == Runtime::Unknown) {
         bail!("the daemon does not say which pods are in VMs: restart it");
