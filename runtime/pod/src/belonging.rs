@@ -70,7 +70,7 @@ fn check(dirs: &DaemonDirs, running_below: impl Fn(&Path) -> usize) -> Result<()
         if running > 0 {
             return Err(refusal(format!(
                 "VMs in {run} belong to the state that was in {}, and the one in {state} does not know them: \
-                 {running}. Set paths.state back or mount its disk, or give these VMs up with `podvisor doctor --repair`",
+                 {running}. Set paths.state back or mount its disk, or give these VMs up: `systemctl stop podvisor; podvisor doctor --repair`",
                 former.display()
             )));
         }

@@ -27,7 +27,9 @@ use runtime_cri::{Cri, Exposition, NriPlugins, Watchdog};
 use runtime_fail_points::{Point, pass};
 use runtime_image::Images;
 use runtime_net::{Cni, CniConfig};
-use runtime_pod::{EarlierPods, InstalledFile, Kernels, NoPlugins, Pods, PodsConfig};
+use runtime_pod::{
+    DaemonDirs, EarlierPods, InstalledFile, Kernels, NoPlugins, Pods, PodsConfig, check_belonging,
+};
 use runtime_spec::Kernel;
 use runtime_streaming::Server;
 use runtime_traces::Traces;
@@ -88,7 +90,13 @@ pub(crate) fn serve(loaded: Loaded, path: Option<&Path>, args: Args) -> anyhow::
 /// Locks the state, and runs the daemon on its own threads.
 fn start(start: Start, traces: Option<&Traces>) -> anyhow::Result<ExitCode> {
     // First of all: another daemon's images must not be swept, and its pods must not be recovered.
-    let _lock = StateLock::take(&start.loaded.config.paths.state)?;
+    let config = &start.loaded.config;
+    let _lock = StateLock::take(&config.paths.state)?;
+    if !start.args.private {
+        // Before anything is made in a directory that may be the wrong one.
+        let (state_dir, run_dir) = (config.paths.state.clone(), config.paths.run.clone());
+        check_belonging(&DaemonDirs { state_dir, run_dir })?;
+    }
     // Two threads: the daemon forwards and waits, and computing work (unpacking) has its own threads. On one
     // processor the second would only cost wake-ups.
     let processors = std::thread::available_parallelism().map_or(WORKERS_MAX, NonZero::get);

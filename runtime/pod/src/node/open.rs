@@ -9,9 +9,9 @@ use super::{Node, Places, Records, StartRules};
 use crate::backend::{
     Backends, CniNetwork, HostShares, KernelDisks, KubeletVolumes, NodeSockets, SpawnedVms, StoredImages,
 };
-use crate::belonging::{self, check_belonging};
+use crate::belonging;
 use crate::blocking::Pools;
-use crate::config::{EarlierPods, PodsConfig};
+use crate::config::PodsConfig;
 use crate::container::filters::Filters;
 use crate::dirs::DaemonDirs;
 use crate::error::PodError;
@@ -40,10 +40,6 @@ pub(crate) fn node(config: PodsConfig) -> Result<Node, PodError> {
         pass(Point::PodDirectories).and_then(|()| std::fs::create_dir_all(&dir)).map_err(|error| {
             PodError::internal(format!("making the directory {}", dir.display())).because(error)
         })?;
-    }
-    // A command's earlier pods are ended in any case.
-    if config.earlier == EarlierPods::GoOn {
-        check_belonging(&places.dirs)?;
     }
     belonging::note(&places.dirs);
     let store = Store::open(&places.store())
