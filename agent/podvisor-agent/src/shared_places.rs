@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -24,9 +25,17 @@ const MOUNT: &str = "mount the container's volumes";
 /// The step of [`SharedPlaces::leave`] in log lines.
 const UNMOUNT: &str = "unmount volumes without a container";
 
-/// The places, with the containers that use them.
+/// The places by their paths.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct SharedPlaces(Arc<Mutex<HashMap<PathBuf, BTreeSet<String>>>>);
+pub(crate) struct SharedPlaces(Arc<Mutex<HashMap<PathBuf, Place>>>);
+
+/// A place, with the containers that use it.
+#[derive(Debug, Default)]
+struct Place {
+    containers: BTreeSet<String>,
+    /// The root of its file system, to unmount it without a question to the host. `None` for a file.
+    root: Option<OwnedFd>,
+}
 
 /// Why a place could not be mounted.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +57,7 @@ impl SharedPlaces {
     ) -> Result<(), PlaceError> {
         let places = places(spec);
         for place in &places {
-            self.users().entry(place.clone()).or_default().insert(container.to_owned());
+            self.all().entry(place.clone()).or_default().containers.insert(container.to_owned());
         }
         let this = self.clone();
         let mounting = move || places.iter().try_for_each(|place| this.mount_one(place));
@@ -56,54 +65,55 @@ impl SharedPlaces {
     }
 
     /// Opening a directory mounts its file system. A file has none.
-    fn mount_one(&self, place: &Path) -> Result<(), PlaceError> {
+    fn mount_one(&self, path: &Path) -> Result<(), PlaceError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(CWD, place, flags, Mode::empty()) {
-            Ok(_) | Err(rustix::io::Errno::NOTDIR) => {}
-            Err(errno) => return Err(PlaceError::Open { path: place.to_owned(), source: errno.into() }),
+        let root = match openat(CWD, path, flags, Mode::empty()) {
+            Ok(root) => root,
+            Err(rustix::io::Errno::NOTDIR) => return Ok(()),
+            Err(errno) => return Err(PlaceError::Open { path: path.to_owned(), source: errno.into() }),
+        };
+        match self.all().get_mut(path) {
+            Some(place) => {
+                place.root.get_or_insert(root);
+            }
+            // Its container is gone by now: the host has taken long to answer.
+            None => unmount(&root),
         }
-        // Its container may be gone by now, if the host has taken long to answer.
-        self.unmount_unused([place.to_owned()]);
         Ok(())
     }
 
-    /// Unmounts the places that the container was the last to use. A volume that hangs on the host stays.
+    /// Unmounts the places that the container was the last to use. A volume that hangs on the host holds up no
+    /// removal for longer than [`ANSWER`].
     pub(crate) async fn leave(&self, work: &HostWork, container: &str) {
-        let left = {
-            let mut users = self.users();
-            let mut left = Vec::new();
-            users.retain(|place, containers| {
-                if containers.remove(container) && containers.is_empty() {
-                    left.push(place.clone());
-                }
-                !containers.is_empty()
-            });
-            left
+        let unused: Vec<OwnedFd> = {
+            let mut all = self.all();
+            for place in all.values_mut() {
+                place.containers.remove(container);
+            }
+            all.extract_if(|_, place| place.containers.is_empty())
+                .filter_map(|(_, place)| place.root)
+                .collect()
         };
-        if left.is_empty() {
+        if unused.is_empty() {
             return;
         }
-        let this = self.clone();
-        if let Err(error) = work.run(UNMOUNT, ANSWER, move || this.unmount_unused(left)).await {
+        let unmounting = move || unused.iter().for_each(unmount);
+        if let Err(error) = work.run(UNMOUNT, ANSWER, unmounting).await {
             tracing::warn!(%error, container, "volumes of a container stay mounted");
         }
     }
 
-    fn unmount_unused(&self, places: impl IntoIterator<Item = PathBuf>) {
-        for place in places {
-            if self.users().contains_key(&place) {
-                continue;
-            }
-            match umount2(&place, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
-                // No mount, as a file, or already removed by the host.
-                Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
-                Err(error) => tracing::warn!(%error, place = %place.display(), "a volume stays mounted"),
-            }
-        }
-    }
-
-    fn users(&self) -> MutexGuard<'_, HashMap<PathBuf, BTreeSet<String>>> {
+    fn all(&self) -> MutexGuard<'_, HashMap<PathBuf, Place>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Unmounts the file system with this root. It ends with its last user, at the latest with the descriptor.
+fn unmount(root: &OwnedFd) {
+    match umount2(format!("/proc/self/fd/{}", root.as_raw_fd()).as_str(), MntFlags::MNT_DETACH) {
+        // No mount of its own, or already unmounted.
+        Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
+        Err(error) => tracing::warn!(%error, "a volume stays mounted"),
     }
 }
 
@@ -138,7 +148,7 @@ mod tests {
     #[tokio::test]
     async fn a_place_is_kept_until_its_last_container_leaves() {
         let (places, work) = (SharedPlaces::default(), HostWork::default());
-        let used = |places: &SharedPlaces| places.users().len();
+        let used = |places: &SharedPlaces| places.all().len();
         let place = format!("{}/c1/0", guest_path::SHARED);
         // Nothing is mounted in a test, so the places cannot be opened; their users count all the same.
         for container in ["c1", "c2"] {

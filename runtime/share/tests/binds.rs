@@ -144,7 +144,7 @@ fn a_place_is_the_same_as_long_as_file_and_mounts_are() {
     let names = ["volume", "volume/plain", "volume/file"];
     host.bind_all(&names.map(|name| host.bind(name, ReadWrite, Private))).unwrap();
     let same = |number, name: &str| {
-        compare(host.vmm.thread, &host.path("shared"), ("c1", number), &host.path(name)).unwrap()
+        compare(host.vmm.thread, &host.path("shared"), ("c1", number), &host.path(name), ReadWrite).unwrap()
     };
     let found = [same(0, "volume"), same(1, "volume/plain"), same(2, "volume/file")];
     assert_eq!(found, [Some(Below::Mounts), Some(Below::Nothing), Some(Below::Nothing)]);
@@ -154,6 +154,14 @@ fn a_place_is_the_same_as_long_as_file_and_mounts_are() {
     assert_eq!([same(0, "volume"), same(1, "volume/plain")], [None; 2]);
     umount2(&host.path("volume/plain"), MntFlags::empty()).unwrap();
     assert_eq!([same(0, "volume"), same(1, "volume/plain")], [Some(Below::Mounts), Some(Below::Nothing)]);
+    // Mounted for reading by now, and for writing again.
+    for below in ["volume", "volume/below"] {
+        for (flags, found) in [(MsFlags::MS_RDONLY, None), (MsFlags::empty(), Some(Below::Mounts))] {
+            let flags = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | flags;
+            mount(NONE, &host.path(below), NONE, flags, NONE).unwrap();
+            assert_eq!(same(0, "volume"), found, "{below}");
+        }
+    }
     umount2(&host.path("volume/below"), MntFlags::empty()).unwrap();
     assert_eq!(same(0, "volume"), None);
     // A file of the same name.

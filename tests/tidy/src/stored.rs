@@ -22,6 +22,7 @@ const SCHEMA: &str = "runtime/store/src/schema.rs";
 const PLACES: &[&str] = &[
     "runtime/image/src/store/index.rs",
     "runtime/pod/src/boot_id.rs",
+    "runtime/pod/src/host/memory_events.rs",
     "runtime/pod/src/record.rs",
     "runtime/pod/src/versions.rs",
     "runtime/pod/src/view.rs",

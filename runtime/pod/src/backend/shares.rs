@@ -8,7 +8,7 @@ use runtime_blocking::{Caller, Parts, Pool};
 use runtime_share::{Below, Bind, MountNamespace, ShareError};
 
 use super::error::{BackendError, BackendErrorKind};
-use crate::container::mounts::Use;
+use crate::container::mounts::{self, Use};
 use crate::host::vmm_process;
 use crate::record::{JoinedMount, SharedPlace, VmmProcess};
 
@@ -39,7 +39,8 @@ impl SoughtPlace {
     fn find(self, viewer: u32, shared: &Path) -> Option<JoinedMount> {
         let SoughtPlace { number, source, candidates } = self;
         let is_same = |(place, usable): &(SharedPlace, Use)| {
-            let below = runtime_share::compare(viewer, shared, place.key(), &source);
+            let access = mounts::access(&place.mount);
+            let below = runtime_share::compare(viewer, shared, place.key(), &source, access);
             match below.inspect_err(|error| tracing::debug!(?source, %error, "a place is not compared")) {
                 Ok(Some(Below::Nothing)) => true,
                 Ok(Some(Below::Mounts)) => *usable == Use::AsIs,

@@ -110,6 +110,12 @@ impl Containers {
         self.0.values().map(|container| &*container.record)
     }
 
+    /// Records of the containers not yet exited.
+    pub(crate) fn open_records(&self) -> impl Iterator<Item = &ContainerRecord> {
+        let open = self.0.values().filter(|container| container.status.stage != ContainerStage::Exited);
+        open.map(|container| &*container.record)
+    }
+
     /// Ids of all containers.
     pub(crate) fn ids(&self) -> Vec<String> {
         self.0.keys().cloned().collect()

@@ -70,7 +70,10 @@ pub(crate) fn may_use(asked: &Mount, made: &Mount) -> Option<Use> {
         && (ours.propagation, ours.owners) == (theirs.propagation, theirs.owners);
     match (ours.access, theirs.access) {
         (ours, theirs) if is_alike && ours == theirs => Some(Use::AsIs),
-        (Access::ReadOnly | Access::ReadOnlyRecursive, Access::ReadWrite) if is_alike => {
+        // With later mounts of the node, something may be below at any time.
+        (Access::ReadOnly | Access::ReadOnlyRecursive, Access::ReadWrite)
+            if is_alike && asked.propagation == MountPropagation::Private =>
+        {
             Some(Use::IfNothingBelow)
         }
         _ => None,
@@ -94,15 +97,20 @@ pub(crate) fn volume_error_first(error: PodError) -> PodError {
     }
 }
 
+/// The access of the bind for this mount.
+pub(crate) fn access(mount: &Mount) -> Access {
+    match (mount.readonly, mount.recursive_read_only) {
+        (_, true) => Access::ReadOnlyRecursive,
+        (true, false) => Access::ReadOnly,
+        (false, false) => Access::ReadWrite,
+    }
+}
+
 fn bind(mount: &Mount) -> Bind {
     Bind {
         source: PathBuf::from(&mount.host_path),
         must_exist: mount.must_exist,
-        access: match (mount.readonly, mount.recursive_read_only) {
-            (_, true) => Access::ReadOnlyRecursive,
-            (true, false) => Access::ReadOnly,
-            (false, false) => Access::ReadWrite,
-        },
+        access: access(mount),
         propagation: match mount.propagation {
             MountPropagation::Private => Propagation::Private,
             // A mount in a VM cannot reach the host: refused by the spec's check.
@@ -153,6 +161,7 @@ mod tests {
         assert_eq!(may_use(&whole, &mount("/other", false)), None);
         let late = Mount { propagation: MountPropagation::HostToContainer, ..whole.clone() };
         assert_eq!(may_use(&whole, &late), None);
+        assert_eq!(may_use(&Mount { readonly: true, ..late.clone() }, &late), None);
         let one = IdMapping { container_id: 0, host_id: 0, length: 9 };
         let mapped = Mount { uid_mappings: vec![one], gid_mappings: vec![one], ..whole.clone() };
         assert_eq!((may_use(&whole, &mapped), may_use(&mapped, &mapped)), (None, Some(Use::AsIs)));

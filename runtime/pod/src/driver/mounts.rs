@@ -31,7 +31,8 @@ impl Driver {
         plan: &mut ContainerPlan,
     ) -> Result<Vec<JoinedMount>, PodError> {
         let mut places: Vec<SharedPlace> = Vec::new();
-        for place in self.containers.records().flat_map(mounts::places) {
+        // Programs that have ended share nothing. A container started again has the volume as it is now.
+        for place in self.containers.open_records().flat_map(mounts::places) {
             if places.iter().all(|known| known.key() != place.key()) {
                 places.push(place);
             }

@@ -163,6 +163,29 @@ async fn containers_of_a_pod_have_one_place_for_a_volume() {
 }
 
 #[tokio::test]
+async fn a_container_started_again_has_a_place_of_its_own_unless_others_run() {
+    let world = World::new().await;
+    let pod_id = world.pods.run(pod("web")).await.unwrap();
+    let run = async |name: &str| {
+        let spec = ContainerSpec { mounts: vec![host("/a")], ..container(name) };
+        let id = world.pods.create_container(&pod_id, spec).await.unwrap();
+        world.pods.start_container(&id).await.unwrap();
+        (id, planned(&world).0)
+    };
+    let (first, place) = run("first").await;
+    world.script.vm().agent.end(&first, 1, false);
+    world.ended(&first).await;
+    let (second, its_own) = run("second").await;
+    assert_ne!(its_own, place);
+    let (_, sidecars) = run("sidecar").await;
+    assert_eq!(sidecars, its_own);
+    world.script.vm().agent.end(&second, 1, false);
+    world.ended(&second).await;
+    let (_, again) = run("third").await;
+    assert_eq!(again, sidecars);
+}
+
+#[tokio::test]
 async fn a_place_is_not_shared_by_mounts_that_differ() {
     let world = World::new().await;
     let pod_id = world.pods.run(pod("web")).await.unwrap();
