@@ -2,6 +2,8 @@
 
 use std::process::Output;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use proto_cri::v1;
 use tests_e2e::traces::Traces;
 use tests_e2e::wait::until_seen;
@@ -49,7 +51,8 @@ async fn run_without_a_daemon_starts_a_private_one_and_ends_it() {
     let images = std::fs::read_dir(host.dir().join("state/private/0/images/images")).unwrap().count();
     assert_eq!(images, 1, "the next command finds the image");
     let private = std::fs::read_dir(host.dir().join("run")).unwrap().flatten();
-    let left: Vec<_> = private.map(|entry| entry.file_name()).filter(|name| name != "pods").collect();
+    let is_daemons = |name: &std::ffi::OsString| name == "pods" || name == "state.json";
+    let left: Vec<_> = private.map(|entry| entry.file_name()).filter(|name| !is_daemons(name)).collect();
     assert!(left.is_empty(), "{left:?}");
 }
 
@@ -85,6 +88,46 @@ async fn a_private_daemon_leaves_the_nodes_pods_alone_and_ends_with_its_command(
     assert_eq!(client.sh(&kept, "echo here").await.unwrap(), "here\n");
     client.remove_pod(&pod).await.unwrap();
     host.stop().await.unwrap();
+}
+
+/// The children of a process with this name.
+fn children(parent: u32, name: &str) -> Vec<Pid> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let is_child = |stat: &str| {
+        let (start, rest) = stat.rsplit_once(") ").unwrap();
+        start.ends_with(&format!("({name}")) && rest.split(' ').nth(1) == Some(&parent.to_string())
+    };
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let stats =
+        pids.filter_map(|pid| Some((pid, std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)));
+    stats.filter(|(_, stat)| is_child(stat)).map(|(pid, _)| Pid::from_raw(pid)).collect()
+}
+
+#[tokio::test]
+async fn a_command_starts_beside_what_a_killed_one_left_behind() {
+    let Some(mut host) = Host::start().await else { return };
+    let before = Traces::take(host.dir()).unwrap();
+    host.daemon.stop().await.unwrap();
+    let mut command = Command::new(host.daemon.binary())
+        .arg("--config")
+        .arg(host.daemon.config())
+        .args(["run", "--rm", &host.busybox(), "sh", "-c", "echo runs; exec sleep 100000"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(command.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("runs"));
+    let daemons = children(command.id().unwrap(), "podvisor");
+    let vmms = children(daemons[0].as_raw().cast_unsigned(), "podvisor-vmm");
+    assert_eq!((daemons.len(), vmms.len()), (1, 1));
+    // A guest that hangs, and a runner that kills its whole job.
+    kill(vmms[0], Signal::SIGSTOP).unwrap();
+    kill(Pid::from_raw(command.id().unwrap().cast_signed()), Signal::SIGSTOP).unwrap();
+    kill(daemons[0], Signal::SIGKILL).unwrap();
+    command.kill().await.unwrap();
+    let output = podvisor(&host, &["run", "--rm", &host.busybox(), "echo", "again"]).await;
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "again\n", "{output:?}");
+    assert_eq!(host.left_since(&before).await, Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -11,7 +11,8 @@ const LOOK: &str = "pwd; echo $GREETING; cat /proc/self/oom_score_adj; ulimit -n
 
 /// Address and size of the program's variables in its table of mappings.
 fn variables(maps: &str) -> (u64, u64) {
-    let line = maps.lines().find(|line| line.contains(" rw-p ") && line.contains("busybox")).unwrap();
+    let is_program = |line: &&str| line.contains(" rw-p ") && line.contains(" /");
+    let line = maps.lines().find(is_program).unwrap_or_else(|| panic!("no variables in {maps:?}"));
     let (from, rest) = line.split_once('-').unwrap();
     let number = |hex: &str| u64::from_str_radix(hex, 16).unwrap();
     let (from, to) = (number(from), number(rest.split(' ').next().unwrap()));
