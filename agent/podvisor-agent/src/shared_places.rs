@@ -82,8 +82,8 @@ impl SharedPlaces {
         Ok(())
     }
 
-    /// Unmounts the places that the container was the last to use. A volume that hangs on the host holds up no
-    /// removal for longer than [`ANSWER`].
+    /// Unmounts the places that the container was the last to use. A volume that hangs on the host holds up
+    /// no removal for longer than [`ANSWER`].
     pub(crate) async fn leave(&self, work: &HostWork, container: &str) {
         let unused: Vec<OwnedFd> = {
             let mut all = self.all();

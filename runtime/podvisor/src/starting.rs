@@ -1,5 +1,5 @@
-//! Waits for pods that were being started when a command began. A start goes on after its caller is gone, such as a
-//! kubelet that was stopped, and its pod is in no list before its end.
+//! Waits for pods that were being started when a command began. A start goes on after its caller is gone,
+//! such as a kubelet that was stopped, and its pod is in no list before its end.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -48,7 +48,8 @@ pub fn compare(
     if key(&bound)? != key(&source)? {
         return Ok(None);
     }
-    // A clone has the flags of its moment: the node may have mounted the source for reading, or for writing since.
+    // A clone has the flags of its moment: the node may have mounted the source for reading, or for writing
+    // since.
     if access == Access::ReadWrite && is_read_only(&bound)? != is_read_only(&source)? {
         return Ok(None);
     }
