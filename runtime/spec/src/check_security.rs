@@ -50,11 +50,6 @@ pub(crate) fn container(spec: &ContainerSpec, pod: &PodSpec) -> Result<(), SpecE
             return Err(SpecError::invalid(PID, "is TARGET without a target_id"));
         }
     }
-    if security.privileged && !pod.security.privileged {
-        let reason =
-            "is set, and the pod was made without it: a pod with privileged containers has to be privileged";
-        return Err(SpecError::invalid("security_context.privileged", reason));
-    }
     if !security.privileged {
         seccomp(security.seccomp.as_ref())?;
         apparmor(security.apparmor.as_ref())?;

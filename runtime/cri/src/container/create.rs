@@ -24,9 +24,17 @@ pub(crate) async fn create(
     registry: &Registry,
     request: v1::CreateContainerRequest,
 ) -> Result<v1::CreateContainerResponse, Failure> {
+    let made = pods.pod(&request.pod_sandbox_id).is_some_and(|pod| pod.spec.security.privileged);
+    let may_be_privileged = may_be_privileged(request.sandbox_config.as_ref(), made);
     let config = request.config.ok_or_else(|| Failure::invalid("config is missing"))?;
     let devices = cdi::cdi_devices(&config)?;
     let mut spec = container_spec(config)?;
+    if spec.security.privileged && !may_be_privileged {
+        return Err(Failure::invalid(
+            "security_context.privileged: is set, and the pod was made without it: a pod with privileged containers \
+             has to be privileged",
+        ));
+    }
     subject::pod(pods, &request.pod_sandbox_id);
     subject::new_container(&spec);
     if !devices.is_empty() {
@@ -36,6 +44,13 @@ pub(crate) async fn create(
     let container_id = pods.create_container(&request.pod_sandbox_id, spec).await?;
     subject::container_id(&container_id);
     Ok(v1::CreateContainerResponse { container_id })
+}
+
+/// Whether the pod may have privileged containers: as its caller knows it now, else as it was made. A debugging
+/// container makes a pod privileged that was started without.
+fn may_be_privileged(now: Option<&v1::PodSandboxConfig>, made: bool) -> bool {
+    let context = now.and_then(|pod| pod.linux.as_ref()?.security_context.as_ref());
+    context.map_or(made, |context| context.privileged)
 }
 
 /// The edits of the CDI devices, within a time limit.
@@ -59,6 +74,24 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
+
+    #[test]
+    fn a_pod_is_privileged_as_its_caller_knows_it_now() {
+        let pod = |privileged| v1::PodSandboxConfig {
+            linux: Some(v1::LinuxPodSandboxConfig {
+                security_context: Some(v1::LinuxSandboxSecurityContext { privileged, ..Default::default() }),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        for made in [false, true] {
+            assert!(may_be_privileged(Some(&pod(true)), made));
+            assert!(!may_be_privileged(Some(&pod(false)), made));
+            for without in [None, Some(&v1::PodSandboxConfig::default())] {
+                assert_eq!(may_be_privileged(without, made), made);
+            }
+        }
+    }
 
     fn asked() -> Vec<DeviceName> {
         vec!["v.com/c=d".parse().unwrap()]
