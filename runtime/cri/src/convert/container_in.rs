@@ -40,9 +40,18 @@ fn env(pair: v1::KeyValue) -> Result<(String, String), Failure> {
     if pair.key.is_empty() || pair.key.contains(['=', '\0']) {
         return Err(Failure::invalid(format!("envs: {:?} is no name of a variable", pair.key)));
     }
-    let value = String::from_utf8(pair.value)
-        .map_err(|_| Failure::invalid(format!("envs: the value of {:?} is not UTF-8", pair.key)))?;
-    Ok((pair.key, value))
+    Ok((pair.key, text(&pair.value)))
+}
+
+/// Bytes as text. Each byte that is none is one U+FFFD, as in containerd's specification for runc (Go,
+/// encoding/json). Secrets have such bytes, and a kubelet makes them of `$` before a letter beyond ASCII.
+fn text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        text.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    text
 }
 
 /// CRI has its own signal numbers (1 is SIGABRT, 65 SIGRTMAX). The enum's names are the usual ones, except
@@ -69,6 +78,15 @@ fn device(device: v1::Device) -> Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_value_that_is_no_text_is_taken_as_by_containerd() {
+        let value = |value: &[u8]| env(v1::KeyValue { key: "P".into(), value: value.to_vec() }).unwrap().1;
+        assert_eq!(value("5€".as_bytes()), "5€");
+        // `5$€` behind a kubelet's expansion.
+        assert_eq!(value(b"5$\xc3\xa2\x82\xac"), "5$â\u{fffd}\u{fffd}");
+        assert_eq!(value(b"\xe2\x82x"), "\u{fffd}\u{fffd}x");
+    }
 
     #[test]
     fn every_signal_of_the_api_is_one_that_the_spec_reads() {
