@@ -11,7 +11,7 @@ use crate::roster::ContainerEntry;
 /// The streams requested by a client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttachRequest {
-    /// The container's input, if it has one.
+    /// The container's input, if it has one. Without one it is an error only if nothing else is asked for.
     pub stdin: bool,
     /// The container's stdout.
     pub stdout: bool,
@@ -25,7 +25,8 @@ pub(crate) async fn attach(
     request: AttachRequest,
 ) -> Result<ProcessStreams, PodError> {
     let spec = &container.view.spec;
-    if request.stdin && !spec.stdin {
+    let stdin = request.stdin && spec.stdin;
+    if request.stdin && !stdin && !request.stdout && !request.stderr {
         let text = format!("stdin: container {} was created without one", container.view.id);
         return Err(PodError::new(PodErrorKind::InvalidArgument, text));
     }
@@ -36,11 +37,11 @@ pub(crate) async fn attach(
     // Before the input, so the client sees the effects of its input.
     let stdout = follow(request.stdout, LogStream::Stdout)?;
     let stderr = follow(request.stderr && !spec.tty, LogStream::Stderr)?;
-    let input = if request.stdin || spec.tty {
+    let input = if stdin || spec.tty {
         let opening = live.agent.input(&container.view.id, "");
         let input = live.call("opening the container's input", opening).await?;
         // A terminal outlives its clients: an end would be typed into the shell.
-        Some(ProcessInput { input, ends: request.stdin && spec.stdin_once && !spec.tty })
+        Some(ProcessInput { input, ends: stdin && spec.stdin_once && !spec.tty })
     } else {
         None
     };

@@ -111,6 +111,10 @@ async fn an_attach_needs_a_running_container_and_an_input_that_it_has() {
     let request = AttachRequest { stdin: true, ..AttachRequest::default() };
     let kind = |outcome: Result<crate::ProcessStreams, crate::PodError>| outcome.unwrap_err().kind();
     assert_eq!(kind(world.pods.attach(&id, request).await), PodErrorKind::InvalidArgument);
+    // As `kubectl attach -it` does.
+    let request = AttachRequest { stdin: true, stdout: true, stderr: true };
+    let streams = world.pods.attach(&id, request).await.unwrap();
+    assert!(streams.input.is_none() && streams.stdout.is_some() && streams.stderr.is_some());
     let created = world.pods.create_container(&pod_id, container("other")).await.unwrap();
     let request = AttachRequest { stdout: true, ..AttachRequest::default() };
     assert_eq!(kind(world.pods.attach(&created, request).await), PodErrorKind::FailedPrecondition);
