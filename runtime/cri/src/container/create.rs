@@ -46,8 +46,8 @@ pub(crate) async fn create(
     Ok(v1::CreateContainerResponse { container_id })
 }
 
-/// Whether the pod may have privileged containers: as its caller knows it now, else as it was made. A debugging
-/// container makes a pod privileged that was started without.
+/// Whether the pod may have privileged containers: as its caller knows it now, else as it was made. A
+/// debugging container makes a pod privileged that was started without.
 fn may_be_privileged(now: Option<&v1::PodSandboxConfig>, made: bool) -> bool {
     let context = now.and_then(|pod| pod.linux.as_ref()?.security_context.as_ref());
     context.map_or(made, |context| context.privileged)
