@@ -60,7 +60,7 @@ install: ## install what `make build` has built, as root or with DESTDIR=; PREFI
 	  '$(DESTDIR)$(PREFIX)/lib/systemd/system/podvisor-device-plugin.service'
 	[ -e '$(DESTDIR)/etc/podvisor/config.toml' ] || { \
 	  install -D -m 644 -t '$(DESTDIR)/etc/podvisor' dist/config.toml && \
-	  { [ '$(PREFIX)' = /usr ] || sed -i -e 's|^#\[paths]$$|[paths]|' -e 's|^#guest_image = .*|guest_image = "$(PREFIX)/lib/podvisor"|' '$(DESTDIR)/etc/podvisor/config.toml'; }; }
+	  { [ '$(PREFIX)' = /usr ] || printf '\n# This installation is below $(PREFIX).\n[paths]\nguest_image = "$(PREFIX)/lib/podvisor"\n' >>'$(DESTDIR)/etc/podvisor/config.toml'; }; }
 
 .PHONY: deb
 deb: build full-kernel ## a Debian package of all that, target/podvisor_VERSION_ARCHITECTURE.deb
