@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fuse_backend_rs::abi::fuse_abi::FsOptions;
-use fuse_backend_rs::api::filesystem::FileSystem as _;
+use fuse_backend_rs::api::filesystem::{Entry, FileSystem as _};
 use fuse_backend_rs::passthrough::{CachePolicy, Config, PassthroughFs};
 use vmm_sys_util::eventfd::EventFd;
 
@@ -126,11 +126,29 @@ impl Share {
 
     /// Refuses a request if it would take a descriptor needed by others. The kernel gives the lowest free
     /// number.
-    fn room(&self) -> io::Result<()> {
-        let lowest = self.probe.try_clone()?;
-        if lowest.as_raw_fd() >= self.descriptors_max {
+    fn room(&self) -> io::Result<Room> {
+        let lowest = self.probe.try_clone()?.as_raw_fd();
+        if lowest >= self.descriptors_max {
             return Err(io::Error::from_raw_os_error(libc::ENFILE));
         }
-        Ok(())
+        Ok(if lowest < self.descriptors_max / 2 { Room::Plenty } else { Room::Scarce })
+    }
+}
+
+/// Descriptors left for files that the driver remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    Plenty,
+    Scarce,
+}
+
+impl Room {
+    /// Has the driver forget the file with its last user, if descriptors are scarce. A driver with memory to
+    /// spare forgets nothing else by itself, and the rest is for files to be opened.
+    fn bound(self, entry: Entry) -> Entry {
+        match self {
+            Room::Plenty => entry,
+            Room::Scarce => Entry { entry_timeout: Duration::ZERO, attr_timeout: Duration::ZERO, ..entry },
+        }
     }
 }

@@ -37,8 +37,8 @@ impl FileSystem for Share {
     }
 
     fn lookup(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<Entry> {
-        self.room()?;
-        let mut entry = self.as_caller(ctx, || self.files.lookup(ctx, parent, name))?;
+        let room = self.room()?;
+        let mut entry = room.bound(self.as_caller(ctx, || self.files.lookup(ctx, parent, name))?);
         let directory = entry.attr.st_mode & libc::S_IFMT == libc::S_IFDIR;
         if directory && !matches!(name.to_bytes(), b"." | b"..") {
             let (above, _) = self.getattr(ctx, parent, None)?;
@@ -77,8 +77,8 @@ impl FileSystem for Share {
     }
 
     fn symlink(&self, ctx: &Context, target: &CStr, parent: u64, name: &CStr) -> io::Result<Entry> {
-        self.room()?;
-        self.making(ctx, |ctx| self.files.symlink(ctx, target, parent, name))
+        let room = self.room()?;
+        self.making(ctx, |ctx| self.files.symlink(ctx, target, parent, name)).map(|made| room.bound(made))
     }
 
     /// Makes no device nodes: on the host they would be devices.
@@ -94,15 +94,17 @@ impl FileSystem for Share {
         if matches!(mode & libc::S_IFMT, libc::S_IFCHR | libc::S_IFBLK) {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
-        self.room()?;
+        let room = self.room()?;
         let _umask = Umask::of_this_thread(umask);
-        self.making(ctx, |ctx| self.files.mknod(ctx, parent, name, mode, rdev, 0))
+        let made = self.making(ctx, |ctx| self.files.mknod(ctx, parent, name, mode, rdev, 0));
+        made.map(|made| room.bound(made))
     }
 
     fn mkdir(&self, ctx: &Context, parent: u64, name: &CStr, mode: u32, umask: u32) -> io::Result<Entry> {
-        self.room()?;
+        let room = self.room()?;
         let _umask = Umask::of_this_thread(umask);
-        self.making(ctx, |ctx| self.files.mkdir(ctx, parent, name, mode, 0))
+        let made = self.making(ctx, |ctx| self.files.mkdir(ctx, parent, name, mode, 0));
+        made.map(|made| room.bound(made))
     }
 
     fn unlink(&self, ctx: &Context, parent: u64, name: &CStr) -> io::Result<()> {
@@ -126,8 +128,8 @@ impl FileSystem for Share {
     }
 
     fn link(&self, ctx: &Context, inode: u64, parent: u64, name: &CStr) -> io::Result<Entry> {
-        self.room()?;
-        self.as_caller(ctx, || self.files.link(ctx, inode, parent, name))
+        let room = self.room()?;
+        self.as_caller(ctx, || self.files.link(ctx, inode, parent, name)).map(|made| room.bound(made))
     }
 
     fn open(
@@ -148,9 +150,11 @@ impl FileSystem for Share {
         name: &CStr,
         args: CreateIn,
     ) -> io::Result<(Entry, Option<u64>, OpenOptions, Option<u32>)> {
-        self.room()?;
+        let room = self.room()?;
         let _umask = Umask::of_this_thread(args.umask);
-        self.making(ctx, |ctx| self.files.create(ctx, parent, name, CreateIn { umask: 0, ..args }))
+        let made =
+            self.making(ctx, |ctx| self.files.create(ctx, parent, name, CreateIn { umask: 0, ..args }));
+        made.map(|(entry, handle, options, flags)| (room.bound(entry), handle, options, flags))
     }
 
     fn read(

@@ -25,6 +25,25 @@ fn the_driver_keeps_what_the_cache_says() {
     }
 }
 
+#[test]
+fn a_driver_short_of_descriptors_forgets_files_with_their_last_user() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..200 {
+        fs::write(dir.path().join(number.to_string()), "content").unwrap();
+    }
+    let own = i32::try_from(fs::read_dir("/proc/self/fd").unwrap().count()).unwrap();
+    // Other tests of this process have some, too.
+    let device = Fs::new("tag", link_with(dir.path(), 2 * (own + 100), Cache::Always)).unwrap();
+    let mut guest = Guest::over(device, dir);
+    let mut lifetime = |number: u32| le64(&guest.lookup(ROOT, &number.to_string()).unwrap(), 16);
+    assert_eq!(lifetime(0), 24 * 3600);
+    let last = (1..200).map(&mut lifetime).find(|seconds| *seconds == 0);
+    assert_eq!(last, Some(0), "all of 200 files are remembered");
+    // What is remembered does not keep others from being opened.
+    let node = le64(&guest.lookup(ROOT, "0").unwrap(), 0);
+    guest.ask(Opcode::Open, node, &[0; 8]).unwrap();
+}
+
 /// Bit 36 of the options, in the second word (linux/fuse.h).
 const SHARED_MAPS: u32 = 1 << 4;
 
