@@ -23,12 +23,13 @@ use crate::blocking::STATE;
 use crate::convert::{container_item_matches, image_item_matches, pod_item_matches};
 
 /// The remembered lists, with the names of their files.
-const REMEMBERED: [(Listed, &str); 5] = [
+const REMEMBERED: [(Listed, &str); 6] = [
     (Listed::Pods, "pods"),
     (Listed::Containers, "containers"),
     (Listed::Images, "images"),
     (Listed::Descriptors, "descriptors"),
     (Listed::RuntimeConfig, "runtime_config"),
+    (Listed::Features, "features"),
 ];
 
 /// Pauses between tries to write to a failing disk: doubled from the first to the second.
@@ -153,7 +154,7 @@ impl Known {
                 let name = filter.and_then(|filter| filter.image).unwrap_or_default().image;
                 Box::new(move |item| decoded(item).is_some_and(|image| image_item_matches(&name, &image)))
             }
-            Listed::Descriptors | Listed::RuntimeConfig => Box::new(|_| true),
+            Listed::Descriptors | Listed::RuntimeConfig | Listed::Features => Box::new(|_| true),
             Listed::Figures | Listed::Metrics => Box::new(|_| false),
         };
         let items = fields::items(&self.list(listed)).unwrap_or_default();
@@ -260,7 +261,7 @@ fn ordered(listed: Listed, list: &Bytes) -> Bytes {
         Listed::Containers => of::<v1::Container>(items),
         Listed::Images => of::<v1::Image>(items),
         Listed::Descriptors => of::<v1::MetricDescriptor>(items),
-        Listed::Figures | Listed::Metrics | Listed::RuntimeConfig => None,
+        Listed::Figures | Listed::Metrics | Listed::RuntimeConfig | Listed::Features => None,
     };
     ordered.unwrap_or_else(|| list.clone())
 }
@@ -276,6 +277,7 @@ pub(super) fn checked(listed: Listed, list: Bytes) -> Result<Bytes, String> {
         Listed::Images => v1::ListImagesResponse::decode(list.clone()).map(drop),
         Listed::Descriptors => v1::ListMetricDescriptorsResponse::decode(list.clone()).map(drop),
         Listed::RuntimeConfig => v1::RuntimeConfigResponse::decode(list.clone()).map(drop),
+        Listed::Features => v1::StatusResponse::decode(list.clone()).map(drop),
         Listed::Figures | Listed::Metrics => return fields::items(&list).map(|_| list),
     };
     decoded.map_err(|error| format!("its list is none: {error}"))?;

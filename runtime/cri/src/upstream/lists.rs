@@ -161,9 +161,12 @@ fn joined(listed: Listed, ours: &Bytes, theirs: &Bytes) -> Bytes {
     match listed {
         Listed::Images => images::joined(ours, theirs),
         Listed::Descriptors => metrics::joined(ours, theirs),
-        Listed::Pods | Listed::Containers | Listed::Figures | Listed::Metrics | Listed::RuntimeConfig => {
-            [&ours[..], &theirs[..]].concat().into()
-        }
+        Listed::Pods
+        | Listed::Containers
+        | Listed::Figures
+        | Listed::Metrics
+        | Listed::RuntimeConfig
+        | Listed::Features => [&ours[..], &theirs[..]].concat().into(),
     }
 }
 

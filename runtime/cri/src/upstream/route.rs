@@ -75,6 +75,8 @@ pub(super) enum Listed {
     Descriptors,
     /// The answer to RuntimeConfig: no list, but remembered as one.
     RuntimeConfig,
+    /// Handlers and features of the answer to Status, remembered likewise.
+    Features,
 }
 
 impl Listed {

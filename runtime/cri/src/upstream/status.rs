@@ -2,6 +2,7 @@
 //! runtimes.
 
 use std::sync::PoisonError;
+use std::time::Instant;
 
 use bytes::Bytes;
 use prost::Message;
@@ -9,7 +10,7 @@ use proto_cri::v1;
 use tonic::{Request, Response, Status};
 
 use super::link::{reason, unary};
-use super::route::{Call, v1_path};
+use super::route::{Call, Listed, v1_path};
 use super::sides::{Sides, copy};
 use super::{UnnamedPods, Upstream};
 
@@ -25,7 +26,8 @@ impl Sides {
         let ours = unary(self.ours.clone(), &call.path, request).await?;
         let theirs = self.upstream.ask_status(&call.upstream_path).await;
         let mut answer = decode(ours.get_ref())?;
-        merge(&mut answer, &self.upstream.names(), theirs);
+        let last = decode(&self.upstream.known.list(Listed::Features)).unwrap_or_default();
+        merge(&mut answer, &self.upstream.names(), theirs, last);
         Ok(ours.map(|_| answer.encode_to_vec().into()))
     }
 
@@ -72,10 +74,18 @@ impl Upstream {
         if !self.link.is_up() {
             return Err(self.link.unavailable().message().to_owned());
         }
+        let asked = Instant::now();
         let answer = self.link.fetch(path, Request::new(Bytes::new())).await;
-        answer.map_err(|status| reason(&status)).and_then(|answer| {
+        let status = answer.map_err(|status| reason(&status)).and_then(|answer| {
             v1::StatusResponse::decode(answer).map_err(|error| format!("its status is none: {error}"))
-        })
+        })?;
+        let v1::StatusResponse { runtime_handlers, features, .. } = status.clone();
+        // With a status, to be another than none: an older upstream has neither.
+        let status_of_last = Some(v1::RuntimeStatus::default());
+        let lasting =
+            v1::StatusResponse { status: status_of_last, runtime_handlers, features, ..Default::default() };
+        self.known.remember(Listed::Features, &lasting.encode_to_vec().into(), asked);
+        Ok(status)
     }
 
     fn set_configuration(&self, configuration: Bytes) {
@@ -101,20 +111,29 @@ fn decode(status: &Bytes) -> Result<v1::StatusResponse, Status> {
     v1::StatusResponse::decode(status.clone()).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// Adds the upstream's handlers, and keeps the features common to both: CRI has those once per node.
-fn merge(answer: &mut v1::StatusResponse, names: &[String], theirs: Result<v1::StatusResponse, String>) {
+/// Adds the upstream's handlers, and keeps the features common to both: CRI has those once per node. While
+/// the upstream does not answer, its `last` ones count: a kubelet admits pods by them, and asks no second
+/// time.
+fn merge(
+    answer: &mut v1::StatusResponse,
+    names: &[String],
+    theirs: Result<v1::StatusResponse, String>,
+    last: v1::StatusResponse,
+) {
     let (theirs, why) = match theirs {
-        Ok(theirs) => (Some(theirs), None),
-        Err(why) => (None, Some(why)),
+        Ok(theirs) => (theirs, None),
+        Err(why) => (last, Some(why)),
     };
-    let known = theirs.as_ref().map(|theirs| theirs.runtime_handlers.as_slice()).unwrap_or_default();
     for name in names {
         // An older upstream does not describe its handlers. Then none of the features is reliable.
+        let known = &theirs.runtime_handlers;
         let features = known.iter().find(|known| known.name == *name).and_then(|known| known.features);
         let features = Some(features.unwrap_or_default());
         answer.runtime_handlers.push(v1::RuntimeHandler { name: name.clone(), features });
     }
-    if let (Some(ours), Some(theirs)) = (&mut answer.features, &theirs) {
+    // An upstream that has never answered may have all of them.
+    let is_known = why.is_none() || theirs.status.is_some();
+    if let Some(ours) = answer.features.as_mut().filter(|_| is_known) {
         let theirs = theirs.features.unwrap_or_default();
         ours.supplemental_groups_policy &= theirs.supplemental_groups_policy;
         ours.user_namespaces_host_network &= theirs.user_namespaces_host_network;
@@ -154,17 +173,24 @@ mod tests {
             features: of_node(false),
             ..Default::default()
         };
-        merge(&mut answer, &names(), Ok(theirs));
+        let (mut later, mut unknown) = (answer.clone(), answer.clone());
+        merge(&mut answer, &names(), Ok(theirs.clone()), v1::StatusResponse::default());
         let expected = [handler("vm", true), handler("", true), handler("crun", false)];
         assert_eq!(answer.runtime_handlers, expected);
         assert_eq!(answer.features, of_node(false));
         assert!(answer.status.unwrap().conditions[0].status);
+        // The same while it is down.
+        let last = v1::StatusResponse { status: Some(v1::RuntimeStatus::default()), ..theirs };
+        merge(&mut later, &names(), Err("connection refused".into()), last);
+        assert_eq!((later.runtime_handlers, later.features), (expected.to_vec(), of_node(false)));
+        merge(&mut unknown, &names(), Err("connection refused".into()), v1::StatusResponse::default());
+        assert_eq!(unknown.features, of_node(true), "it may have all of them");
     }
 
     #[test]
     fn an_upstream_that_does_not_answer_is_reported_and_its_handlers_stay() {
         let mut answer = v1::StatusResponse::default();
-        merge(&mut answer, &names(), Err("connection refused".into()));
+        merge(&mut answer, &names(), Err("connection refused".into()), v1::StatusResponse::default());
         let listed: Vec<_> = answer.runtime_handlers.iter().map(|handler| handler.name.as_str()).collect();
         assert_eq!(listed, ["", "crun"]);
         let conditions = answer.status.unwrap().conditions;
