@@ -40,6 +40,7 @@ use anyhow::Context;
 use runtime_cri::UpstreamConfig;
 use runtime_net::{CniConfig, SettingsPolicy};
 use runtime_nri::NriConfig;
+use runtime_pod::DaemonDirs;
 use runtime_spec::{Kernel, TemplateScope, VolumeCache};
 use runtime_streaming::Tls;
 use serde::{Deserialize, Serialize};
@@ -308,6 +309,11 @@ impl Streaming {
 }
 
 impl Config {
+    /// The daemon's two directories.
+    pub(crate) fn dirs(&self) -> DaemonDirs {
+        DaemonDirs { state_dir: self.paths.state.clone(), run_dir: self.paths.run.clone() }
+    }
+
     /// The CRI socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.paths.socket.clone().unwrap_or_else(|| self.paths.run.join("podvisor.sock"))

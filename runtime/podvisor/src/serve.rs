@@ -27,9 +27,7 @@ use runtime_cri::{Cri, Exposition, NriPlugins, Watchdog};
 use runtime_fail_points::{Point, pass};
 use runtime_image::Images;
 use runtime_net::{Cni, CniConfig};
-use runtime_pod::{
-    DaemonDirs, EarlierPods, InstalledFile, Kernels, NoPlugins, Pods, PodsConfig, check_belonging,
-};
+use runtime_pod::{EarlierPods, InstalledFile, Kernels, NoPlugins, Pods, PodsConfig, check_belonging};
 use runtime_spec::Kernel;
 use runtime_streaming::Server;
 use runtime_traces::Traces;
@@ -94,8 +92,7 @@ fn start(start: Start, traces: Option<&Traces>) -> anyhow::Result<ExitCode> {
     let _lock = StateLock::take(&config.paths.state)?;
     if !start.args.private {
         // Before anything is made in a directory that may be the wrong one.
-        let (state_dir, run_dir) = (config.paths.state.clone(), config.paths.run.clone());
-        check_belonging(&DaemonDirs { state_dir, run_dir })?;
+        check_belonging(&config.dirs())?;
     }
     // Two threads: the daemon forwards and waits, and computing work (unpacking) has its own threads. On one
     // processor the second would only cost wake-ups.

@@ -112,8 +112,7 @@ impl Containers {
 
     /// Records of the containers not yet exited.
     pub(crate) fn open_records(&self) -> impl Iterator<Item = &ContainerRecord> {
-        let open = self.0.values().filter(|container| container.status.stage != ContainerStage::Exited);
-        open.map(|container| &*container.record)
+        self.not_exited().map(|container| &*container.record)
     }
 
     /// Ids of all containers.
@@ -141,8 +140,11 @@ impl Containers {
 
     /// Supplementary groups of the containers not yet exited.
     pub(crate) fn groups(&self) -> impl Iterator<Item = u32> {
-        let open = self.0.values().filter(|container| container.status.stage != ContainerStage::Exited);
-        open.flat_map(|container| container.status.user.groups.iter().copied())
+        self.not_exited().flat_map(|container| container.status.user.groups.iter().copied())
+    }
+
+    fn not_exited(&self) -> impl Iterator<Item = &Container> {
+        self.0.values().filter(|container| container.status.stage != ContainerStage::Exited)
     }
 
     /// The container, unless it has exited.

@@ -42,16 +42,12 @@ impl Driver {
     /// the VM is gone.
     pub(super) async fn attach(&mut self) -> bool {
         let found = match self.status.vmm {
-            Some(vmm) => self.connect_in_time(vmm, ATTACH_WITHIN).await,
+            Some(vmm) => self.find_again(vmm, ATTACH_WITHIN).await,
             None => Err("its process is not on record".to_owned()),
         };
         counters::pod_recovered(found.is_ok(), self.status.vmm);
         match found {
-            Ok(live) => {
-                self.full_disks = FullDisks::of(Some(&live));
-                self.live = Some(live);
-                false
-            }
+            Ok(()) => false,
             Err(why) => {
                 tracing::warn!(pod = self.record.id, why, "a pod's VM was not found again");
                 self.status.stage = PodStage::Dead;
@@ -67,17 +63,21 @@ impl Driver {
     /// in memory. A VM that does not answer is ended. Returns whether the VM is gone.
     pub(super) async fn attach_to_stop(&mut self) -> bool {
         let Some(vmm) = self.status.vmm else { return self.finish_undo().await };
-        match self.connect_in_time(vmm, ATTACH_TO_STOP_WITHIN).await {
-            Ok(live) => {
-                self.full_disks = FullDisks::of(Some(&live));
-                self.live = Some(live);
-                false
-            }
+        match self.find_again(vmm, ATTACH_TO_STOP_WITHIN).await {
+            Ok(()) => false,
             Err(why) => {
                 tracing::info!(pod = self.record.id, why, "a pod's VM is ended without its guest's help");
                 self.finish_undo().await
             }
         }
+    }
+
+    /// Connects, and keeps the connection.
+    async fn find_again(&mut self, vmm: VmmProcess, most: Duration) -> Result<(), String> {
+        let live = self.connect_in_time(vmm, most).await?;
+        self.full_disks = FullDisks::of(Some(&live));
+        self.live = Some(live);
+        Ok(())
     }
 
     /// Retries the connection for as long as a VM may take. A VM frozen for a while, or a shortage on the

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use runtime_cri::{UpstreamConfig, UpstreamError};
 use runtime_net::Cni;
-use runtime_pod::{DaemonDirs, InstalledFile, check_belonging};
+use runtime_pod::{InstalledFile, check_belonging};
 use runtime_spec::Kernel;
 use runtime_streaming::Tls;
 use runtime_vm::{Wall, walls};
@@ -126,8 +126,7 @@ fn run_dir(config: &Config) -> Result<String, Problem> {
         Ok(()) => {}
         Err(error) => return Err(Problem::new(error.to_string(), "set paths.run to a shorter path")),
     }
-    let dirs = DaemonDirs { state_dir: config.paths.state.clone(), run_dir: config.paths.run.clone() };
-    match check_belonging(&dirs) {
+    match check_belonging(&config.dirs()) {
         Ok(()) => Ok(config.paths.run.display().to_string()),
         Err(error) => Err(Problem::new(error.to_string(), "the daemon does not start before")),
     }

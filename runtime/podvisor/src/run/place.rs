@@ -108,7 +108,7 @@ pub(crate) fn all(config: &Config) -> Vec<DaemonDirs> {
         let at = |dir: &Path| dir.join(PRIVATE).join(number.to_string());
         DaemonDirs { state_dir: at(state), run_dir: at(run) }
     });
-    std::iter::once(DaemonDirs { state_dir: state.clone(), run_dir: run.clone() }).chain(private).collect()
+    std::iter::once(config.dirs()).chain(private).collect()
 }
 
 /// The directory of the address leases of the private daemons' network.
